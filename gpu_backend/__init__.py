@@ -1,0 +1,1 @@
+"""What a paged-attention backend is given for each step."""

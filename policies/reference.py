@@ -1,0 +1,375 @@
+"""The specification, literally: vLLM v1's prefix-caching KV-cache manager, block by block.
+
+Read it beside the specification or vLLM's `v1/core/{block_pool,kv_cache_manager}.py`. It is the
+oracle for every faster manager and the one that has block ids. Parameters choose between vLLM
+versions: `free_order` and `null_block` (docs/fidelity.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any, Literal, cast
+
+from policies.free_queue import FreeQueue
+from policies.lru import LRU
+from sim.cache import (
+    NO_HIT,
+    AllBlocksCleared,
+    Allocation,
+    BlockManager,
+    BlockRemoved,
+    BlockStored,
+    EventSink,
+    EvictionPolicy,
+    Hit,
+    Span,
+)
+from sim.errors import ConfigError, KvsimError
+from sim.request import Request, RequestStatus
+
+FreeOrder = Literal["tail", "unhashed_first"]
+
+
+class KVCacheBlock(Span):
+    """One slot of KV memory; `prev_free` and `next_free` link it into a free queue (see `Span`)."""
+
+    __slots__ = ("block_hash", "block_id")
+
+    def __init__(self, block_id: int) -> None:
+        super().__init__(num_blocks=1)
+        self.block_id = block_id
+        self.block_hash: Hashable | None = None  # set when the block is full, reset on eviction
+
+    def key(self, i: int) -> Hashable | None:
+        return self.block_hash
+
+    def __repr__(self) -> str:
+        return f"KVCacheBlock({self.block_id}, hash={self.block_hash}, ref_cnt={self.ref_cnt})"
+
+
+class BlockHashMap:
+    """Block hash -> the blocks that hold this content, oldest first.
+
+    Nothing is de-duplicated: two requests that compute the same content keep two copies. A single
+    block is stored bare, since nearly every hash has just one.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[Hashable, KVCacheBlock | dict[int, KVCacheBlock]] = {}
+
+    def get(self, block_hash: Hashable) -> KVCacheBlock | None:
+        """The oldest copy, or None."""
+        found = self._blocks.get(block_hash)
+        return next(iter(found.values())) if isinstance(found, dict) else found
+
+    def copies(self, block_hash: Hashable) -> list[KVCacheBlock]:
+        """All copies, oldest first."""
+        found = self._blocks.get(block_hash)
+        if found is None:
+            return []
+        return list(found.values()) if isinstance(found, dict) else [found]
+
+    def insert(self, block: KVCacheBlock) -> None:
+        """Make *block* findable under its hash, behind older copies."""
+        found = self._blocks.setdefault(block.block_hash, block)
+        if isinstance(found, dict):
+            found[block.block_id] = block
+        elif found is not block:
+            self._blocks[block.block_hash] = {found.block_id: found, block.block_id: block}
+
+    def remove(self, block: KVCacheBlock) -> int:
+        """Make *block* unfindable; how many other copies are left."""
+        found = self._blocks[block.block_hash]
+        if isinstance(found, dict):
+            del found[block.block_id]
+            if found:
+                return len(found)
+        del self._blocks[block.block_hash]
+        return 0
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._blocks.clear()
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._blocks)
+
+
+class ReferenceBlockManager(BlockManager):
+    """vLLM's block manager for one full-attention group, exact in every block id.
+
+    *num_blocks*: blocks in the pool; with *null_block*, block 0 is one of them and is never used.
+    *free_order*: where a freed block without a hash goes: "tail" like any other (the
+    specification; vLLM <= 0.23) or "unhashed_first" to the front (vLLM >= 0.24).
+    *watermark*: share of blocks that an admission must leave free while other requests run.
+    *use_eagle*: drop the last block of every hit, as EAGLE and MTP drafting need.
+    *max_model_len*: no slots are needed beyond this many tokens of a request.
+    *events*: called with every KV event.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int = 16,
+        *,
+        eviction: EvictionPolicy | None = None,
+        free_order: FreeOrder = "tail",
+        null_block: bool = True,
+        enable_caching: bool = True,
+        watermark: float = 0.0,
+        use_eagle: bool = False,
+        max_model_len: int | None = None,
+        events: EventSink | None = None,
+    ) -> None:
+        check_pool_size(num_blocks, block_size, null_block)
+        self.num_blocks = num_blocks - null_block
+        self.block_size = block_size
+        self.free_order = free_order
+        self.enable_caching = enable_caching
+        self.use_eagle = use_eagle
+        self.max_model_len = max_model_len
+        self.watermark_blocks = int(watermark * num_blocks)
+        self.events = events
+        self.num_evicted_blocks = 0
+
+        self.blocks = [KVCacheBlock(i) for i in range(num_blocks)]
+        self.cached = BlockHashMap()
+        self.tables: dict[int | str, list[KVCacheBlock]] = {}
+        self.num_cached: dict[int | str, int] = {}  # leading blocks of a table that were stored
+        self.blank = FreeQueue(self.blocks[1:] if null_block else self.blocks)
+        self.policy = eviction or LRU()
+        self.policy.bind(self)
+        self._num_held = 0  # free blocks that the policy orders; the others are blank
+        self._num_idle_cached = 0
+
+    # Reusing
+
+    def get_computed_blocks(self, request: Request) -> Hit:
+        if not self.enable_caching or request.skip_reading_prefix_cache:
+            return NO_HIT
+        keys, find = request.keys, self.cached.get
+        blocks: list[KVCacheBlock] = []
+        for i in range((request.num_tokens - 1) // self.block_size):
+            block = find(keys[i])
+            if block is None:
+                break
+            blocks.append(block)
+        if self.use_eagle and blocks:
+            blocks.pop()
+        return Hit(len(blocks) * self.block_size, blocks)
+
+    # Giving
+
+    def allocate_slots(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        hit: Hit = NO_HIT,
+        *,
+        now: float = 0.0,
+        num_lookahead_tokens: int = 0,
+        full_sequence_must_fit: bool = False,
+        has_scheduled_reqs: bool = True,
+        reserved_blocks: int = 0,
+        delay_cache_blocks: bool = False,
+    ) -> Allocation | None:
+        if num_new_tokens < 0 or (num_new_tokens == 0 and not hit.num_tokens):
+            raise ValueError(f"num_new_tokens is {num_new_tokens}; it must be at least 1")
+        table = self.tables.get(request.request_id, [])
+        hits = cast("list[KVCacheBlock]", hit.spans)
+        num_tokens = request.num_computed_tokens + hit.num_tokens + num_new_tokens
+
+        num_new_blocks, num_idle_hits = self._need(num_tokens + num_lookahead_tokens, table, hits)
+        num_free = self.num_free_blocks - self._watermark(request, has_scheduled_reqs)
+        if full_sequence_must_fit:
+            whole, _ = self._need(request.num_tokens, table, hits)
+            if whole + num_idle_hits > num_free:
+                return None
+        if num_new_blocks + num_idle_hits > num_free - reserved_blocks:
+            return None
+
+        if request.request_id not in self.tables:
+            self.tables[request.request_id] = table
+            self.num_cached[request.request_id] = 0
+        self._touch(hits, request, now)
+        table.extend(hits)
+        self.num_cached[request.request_id] += len(hits)
+        new_blocks = [self._pop_free_block() for _ in range(num_new_blocks)]
+        table.extend(new_blocks)
+        if not delay_cache_blocks:
+            self.cache_blocks(request, min(num_tokens, request.num_tokens))
+        return Allocation(num_new_blocks, new_blocks)
+
+    def _need(
+        self, num_tokens: int, table: list[KVCacheBlock], hits: list[KVCacheBlock]
+    ) -> tuple[int, int]:
+        """Blocks to take for *num_tokens* tokens, and hits that would leave the free blocks."""
+        if self.max_model_len is not None:
+            num_tokens = min(num_tokens, self.max_model_len)
+        num_blocks = -(-num_tokens // self.block_size)
+        num_new_blocks = max(0, num_blocks - len(table) - len(hits))
+        return num_new_blocks, sum(block.ref_cnt == 0 for block in hits)
+
+    def _watermark(self, request: Request, has_scheduled_reqs: bool) -> int:
+        """Blocks to leave free: only for a request that waits while others run."""
+        waits = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        return self.watermark_blocks if waits and has_scheduled_reqs else 0
+
+    def _touch(self, hits: list[KVCacheBlock], request: Request, now: float) -> None:
+        """Mark the hits as used, before anything is evicted for the same request."""
+        for block in hits:
+            self.policy.hit(block, request, now)
+            if block.ref_cnt == 0:
+                self._num_held -= 1
+                self._num_idle_cached -= 1
+            block.ref_cnt += 1
+
+    def _pop_free_block(self) -> KVCacheBlock:
+        """The next free block, emptied: this is the only place where content is evicted."""
+        if self.blank.num_blocks:
+            block = cast("KVCacheBlock", self.blank.popleft())
+        else:
+            span, _ = self.policy.victim(1)
+            block = cast("KVCacheBlock", span)
+            block.num_blocks = 0
+            self.policy.evicted(block, 1)
+            block.num_blocks = 1
+            self._num_held -= 1
+            if block.block_hash is not None:
+                self.num_evicted_blocks += 1
+                self._num_idle_cached -= 1
+                self._unhash(block)
+        block.ref_cnt = 1
+        return block
+
+    def _unhash(self, block: KVCacheBlock) -> None:
+        block_hash = block.block_hash
+        copies_left = self.cached.remove(block)
+        block.block_hash = None
+        if self.events:
+            self.events(BlockRemoved(block_hash, copies_left, block.block_id))
+
+    def cache_blocks(self, request: Request, num_tokens: int) -> None:
+        if not self.enable_caching:
+            return
+        table = self.tables.get(request.request_id, [])
+        keys = request.keys
+        start = self.num_cached.get(request.request_id, 0)
+        stop = min(num_tokens // self.block_size, len(table), len(keys))
+        if stop <= start:
+            return
+        for i in range(start, stop):
+            block = table[i]
+            block.block_hash = keys[i]
+            block.start = i
+            self.cached.insert(block)
+        self.num_cached[request.request_id] = stop
+        if self.events:
+            self.events(stored_event(request, start, stop, self.block_size))
+
+    # Taking back
+
+    def free(self, request: Request, *, now: float = 0.0) -> None:
+        unhashed: list[KVCacheBlock] = []
+        for block in reversed(self.tables.pop(request.request_id, [])):
+            block.ref_cnt -= 1
+            if block.ref_cnt:
+                continue
+            if block.block_hash is None and self._blanks_first:
+                unhashed.append(block)
+            else:
+                self.policy.release(block, request, now)
+                self._num_held += 1
+                self._num_idle_cached += block.block_hash is not None
+        for block in reversed(unhashed):
+            self.blank.prepend(block)
+        self.num_cached.pop(request.request_id, None)
+
+    @property
+    def _blanks_first(self) -> bool:
+        return self.free_order == "unhashed_first" or not self.policy.ranks_unhashed
+
+    def evict_blocks(self, block_ids: Iterable[int]) -> None:
+        """Make these blocks unfindable where they are, in use or not; none is freed."""
+        for block_id in block_ids:
+            block = self.blocks[block_id]
+            if block.block_hash is None:
+                continue
+            self._unhash(block)
+            if block.ref_cnt == 0:
+                self._num_idle_cached -= 1
+                if not self.policy.ranks_unhashed:
+                    self.policy.forget(block)
+                    self._num_held -= 1
+                    self.blank.append(block)
+
+    def reset_prefix_cache(self) -> bool:
+        if self.num_free_blocks != self.num_blocks:
+            return False
+        while self._num_held:  # the order of eviction stays the order of the queue
+            block = cast("KVCacheBlock", self.policy.victim(1)[0])
+            self.policy.forget(block)
+            self._num_held -= 1
+            self.blank.append(block)
+        for block in self.blocks:
+            block.block_hash = None
+        self._num_idle_cached = 0
+        self.cached.clear()
+        if self.events:
+            self.events(AllBlocksCleared())
+        return True
+
+    # Books
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self.blank.num_blocks + self._num_held
+
+    @property
+    def num_cached_blocks(self) -> int:
+        return self._num_idle_cached
+
+    def cut(self, span: Span, num_blocks: int) -> Span:
+        raise AssertionError("a span of one block cannot be cut")
+
+    def check(self) -> None:
+        users: dict[int, int] = {}
+        for table in self.tables.values():
+            for block in table:
+                users[block.block_id] = users.get(block.block_id, 0) + 1
+        usable = self.blocks[len(self.blocks) - self.num_blocks :]
+        for block in usable:
+            assert block.ref_cnt == users.get(block.block_id, 0), f"{block}: wrong ref_cnt"
+            if block.block_hash is not None:
+                assert block in self.cached.copies(block.block_hash), f"{block}: not in the map"
+        hashed = sum(block.block_hash is not None for block in usable)
+        assert hashed == sum(len(self.cached.copies(key)) for key in self.cached), "stale hash"
+        idle = [block for block in usable if block.ref_cnt == 0]
+        assert len(idle) == self.num_free_blocks, "free and used blocks do not add up"
+        cached = sum(block.block_hash is not None for block in idle)
+        assert cached == self.num_cached_blocks, "cached and blank blocks do not add up"
+
+
+def stored_event(request: Request, start: int, stop: int, block_size: int) -> BlockStored:
+    """The event of a request whose blocks *start* to *stop* - 1 became findable."""
+    keys = request.keys
+    tokens, extra = keys.tokens(start, stop), keys.extra_keys(start, stop)
+    return BlockStored(
+        block_hashes=tuple(keys[i] for i in range(start, stop)),
+        parent_block_hash=keys[start - 1] if start else None,
+        token_ids=None if tokens is None else tuple(tokens),
+        block_size=block_size,
+        extra_keys=None if extra is None else tuple(extra),
+    )
+
+
+def check_pool_size(num_blocks: Any, block_size: Any, null_block: bool) -> None:
+    """Refuse a pool that could hold nothing."""
+    least = 1 + null_block
+    if num_blocks < least:
+        raise ConfigError(f"num_blocks is {num_blocks}; it must be at least {least}")
+    if block_size < 1:
+        raise ConfigError(f"block_size is {block_size} tokens; it must be at least 1")
+
+
+__all__ = ["BlockHashMap", "FreeOrder", "KVCacheBlock", "KvsimError", "ReferenceBlockManager"]

@@ -1,0 +1,1 @@
+"""The simulator: contracts, scheduler, engine, results and the command line."""

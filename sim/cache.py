@@ -1,0 +1,233 @@
+"""The two contracts of the project: who hands out KV memory, and who chooses what to forget.
+
+A `BlockManager` decides which blocks a request reuses, which it is given and what becomes of them.
+An `EvictionPolicy` orders the cached blocks that nobody is using. Both speak of `Span`s: runs of
+consecutive blocks of one prompt that share their history. A block-by-block manager hands its
+policy spans of one block; the same policy serves both kinds.
+
+Neither knows a clock (`now` is an argument), SimPy, files or global randomness.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from sim.request import Request
+
+
+class Span:
+    """A run of consecutive blocks of one prompt that share one history.
+
+    Blocks are counted from the start of the prompt: a span covers the blocks *start* to *start* +
+    *num_blocks* - 1. Eviction takes the deepest of them first, so a span shrinks from its end.
+    `prev_free`, `next_free` and `note` belong to the eviction policy.
+    """
+
+    __slots__ = ("next_free", "note", "num_blocks", "prev_free", "ref_cnt", "start")
+
+    num_blocks: int
+    start: int
+    ref_cnt: int  # requests that use the span now; the policy may evict it at 0
+    prev_free: Span | None
+    next_free: Span | None
+    note: Any
+
+    def __init__(self, num_blocks: int, start: int = 0) -> None:
+        self.num_blocks = num_blocks
+        self.start = start
+        self.ref_cnt = 0
+        self.prev_free = None
+        self.next_free = None
+        self.note = None
+
+    def key(self, i: int) -> Hashable | None:
+        """The block key of block *i* of the span (0 is the shallowest); None if it is unhashed."""
+        raise NotImplementedError  # every manager's spans know their content in their own way
+
+
+class Hit(NamedTuple):
+    """What `get_computed_blocks` found: valid until the manager's next change.
+
+    The last span may be longer than the hit; *num_tokens* says how much of it counts.
+    """
+
+    num_tokens: int
+    spans: Sequence[Span]
+
+
+NO_HIT = Hit(0, ())
+
+
+class Allocation(NamedTuple):
+    """What `allocate_slots` gave: new memory only, in the order of the prompt, without the hits."""
+
+    num_new_blocks: int
+    spans: Sequence[Span]
+
+
+class Pool(ABC):
+    """What a policy may ask of the manager it serves."""
+
+    num_blocks: int  # blocks that can hold KV (the null block is not among them)
+    block_size: int  # tokens
+
+    @abstractmethod
+    def cut(self, span: Span, num_blocks: int) -> Span:
+        """Keep the *num_blocks* deepest blocks in *span*; the new upper span is returned.
+
+        The policy's own `split` is called before this returns.
+        """
+
+
+class EvictionPolicy(ABC):
+    """Orders the spans that no request is using.
+
+    The manager calls `release` when a span's last user lets go (the deepest span of a request
+    first), `hit` each time a request reuses a span, and `victim` when it needs memory, always
+    followed by `evicted`. Where a span's `ref_cnt` is 0 at the moment of `hit`, the span was
+    evictable; otherwise another request is using it and the policy does not hold it.
+    """
+
+    max_span: ClassVar[int | None] = None  # 1: this rule needs single blocks (exact, slower)
+    ranks_unhashed: ClassVar[bool] = False
+    """True: spans without content are ordered too, which `free_order="tail"` then asks for.
+    False: the manager keeps them aside and always hands them out first."""
+
+    pool: Pool
+
+    def bind(self, pool: Pool) -> None:
+        """Serve *pool*, from empty. Called once, before anything else."""
+        self.pool = pool
+
+    @abstractmethod
+    def release(self, span: Span, request: Request, now: float) -> None:
+        """*span* may be evicted from now on; its first release is its insertion."""
+
+    @abstractmethod
+    def hit(self, span: Span, request: Request, now: float) -> None:
+        """*request* reuses *span*: it must not be offered again before it is released."""
+
+    @abstractmethod
+    def split(self, upper: Span, lower: Span) -> None:
+        """*lower* was cut: its shallower part is now *upper*, a new span with the same history."""
+
+    @abstractmethod
+    def victim(self, num_blocks: int) -> tuple[Span, int]:
+        """A held span and how many of its deepest blocks, 1 to *num_blocks*, may go now.
+
+        Called only while some span is held.
+        """
+
+    @abstractmethod
+    def evicted(self, span: Span, num_blocks: int) -> None:
+        """Those blocks are gone; `span.num_blocks` is what is left and may be 0."""
+
+    @abstractmethod
+    def forget(self, span: Span) -> None:
+        """A held span leaves for another reason (reset, eviction by id): no longer held."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStored:
+    """Blocks became findable. Fields follow vLLM's KV event; unknown ones are None."""
+
+    block_hashes: tuple[Hashable, ...]
+    parent_block_hash: Hashable | None
+    token_ids: tuple[int, ...] | None
+    block_size: int
+    extra_keys: tuple[tuple[Any, ...] | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRemoved:
+    """One copy of a block is findable no more.
+
+    vLLM emits one per physical copy; *copies_left* > 0 says that the content is still cached.
+    """
+
+    block_hash: Hashable
+    copies_left: int
+    block_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AllBlocksCleared:
+    """The prefix cache was reset."""
+
+
+KVEvent = BlockStored | BlockRemoved | AllBlocksCleared
+EventSink = Callable[[KVEvent], None]
+
+
+class BlockManager(Pool):
+    """Decides which blocks a request reuses, which it is given and what becomes of them.
+
+    The verbs are vLLM's (`v1/core/kv_cache_manager.py`). The caller owns
+    `request.num_computed_tokens`: it adds the hit and what it schedules; `free` does not reset it.
+    """
+
+    num_evicted_blocks: int = 0  # cached content given up for new content, over the whole run
+
+    @abstractmethod
+    def get_computed_blocks(self, request: Request) -> Hit:
+        """The longest cached prefix of *request*, at most num_tokens - 1 tokens; changes nothing.
+
+        The last known token is never a hit: it must be computed to sample the next one.
+        """
+
+    @abstractmethod
+    def allocate_slots(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        hit: Hit = NO_HIT,
+        *,
+        now: float = 0.0,
+        num_lookahead_tokens: int = 0,
+        full_sequence_must_fit: bool = False,
+        has_scheduled_reqs: bool = True,
+        reserved_blocks: int = 0,
+        delay_cache_blocks: bool = False,
+    ) -> Allocation | None:
+        """Memory for the next *num_new_tokens* tokens, or None: no room, and nothing has changed.
+
+        *hit* is adopted first (only on admission). Blocks filled by these tokens are findable at
+        once, before anything is computed, unless *delay_cache_blocks*. The gates: with
+        *full_sequence_must_fit* every token known so far must fit now; *reserved_blocks* stay
+        free; the manager's watermark stays free for a request that waits while others run
+        (*has_scheduled_reqs*).
+        """
+
+    @abstractmethod
+    def cache_blocks(self, request: Request, num_tokens: int) -> None:
+        """The first *num_tokens* tokens are computed: blocks they fill become findable."""
+
+    @abstractmethod
+    def free(self, request: Request, *, now: float = 0.0) -> None:
+        """*request* ends or is preempted: it lets go of its blocks, the deepest first."""
+
+    @abstractmethod
+    def reset_prefix_cache(self) -> bool:
+        """Forget all content; False, and no change, while any request holds a block."""
+
+    @property
+    @abstractmethod
+    def num_free_blocks(self) -> int:
+        """Blocks that no request is using, whether they hold content or not."""
+
+    @property
+    @abstractmethod
+    def num_cached_blocks(self) -> int:
+        """Free blocks that hold content and can be hit."""
+
+    @property
+    def usage(self) -> float:
+        """The share of blocks that requests are using, 0 to 1 (vLLM's kv_cache_usage)."""
+        return 1.0 - self.num_free_blocks / self.num_blocks if self.num_blocks else 0.0
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise AssertionError unless the books balance; every run ends with it."""

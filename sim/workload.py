@@ -1,0 +1,27 @@
+"""What a workload promises: the same requests, in arrival order, every time it is asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+from sim.request import Request
+
+
+class Workload(ABC):
+    """Requests in arrival order (ties: file order), as fresh objects on every iteration.
+
+    *block_size*: tokens per block of the requests' keys; the manager's must be the same.
+    *notes*: what a reader of results should know about the input, e.g. that rows were sorted.
+    """
+
+    block_size: int
+    notes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Request]:
+        """The requests, `arrival_time` non-decreasing, nothing computed yet."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many requests there are."""

@@ -1,0 +1,6 @@
+"""Where requests come from: recorded traces and synthetic traffic, one kind per file."""
+
+WORKLOADS = {
+    "mooncake": "workloads.mooncake:Mooncake",
+    "shared_prefix": "workloads.shared_prefix:SharedPrefix",
+}
