@@ -18,13 +18,14 @@ from sim.cache import (
     Allocation,
     BlockManager,
     BlockRemoved,
+    BlockState,
     BlockStored,
     EventSink,
     EvictionPolicy,
     Hit,
     Span,
 )
-from sim.errors import ConfigError, KvsimError
+from sim.errors import ConfigError
 from sim.request import Request, RequestStatus
 
 FreeOrder = Literal["tail", "unhashed_first"]
@@ -188,12 +189,11 @@ class ReferenceBlockManager(BlockManager):
         if num_new_blocks + num_idle_hits > num_free - reserved_blocks:
             return None
 
-        if request.request_id not in self.tables:
-            self.tables[request.request_id] = table
-            self.num_cached[request.request_id] = 0
-        self._touch(hits, request, now)
-        table.extend(hits)
-        self.num_cached[request.request_id] += len(hits)
+        self.tables[request.request_id] = table
+        if hits:
+            self._touch(hits, request, now)
+            table.extend(hits)
+            self.num_cached[request.request_id] = len(table)
         new_blocks = [self._pop_free_block() for _ in range(num_new_blocks)]
         table.extend(new_blocks)
         if not delay_cache_blocks:
@@ -329,6 +329,19 @@ class ReferenceBlockManager(BlockManager):
     def num_cached_blocks(self) -> int:
         return self._num_idle_cached
 
+    def free_blocks(self) -> Iterator[BlockState]:
+        yield from map(_state, self.blank)
+        yield from map(_state, cast("Iterable[Span]", self.policy))
+
+    def table(self, request_id: int | str) -> list[BlockState]:
+        return [_state(block) for block in self.tables.get(request_id, [])]
+
+    def num_stored_blocks(self, request_id: int | str) -> int | None:
+        return self.num_cached.get(request_id)
+
+    def copies(self, key: Hashable) -> list[BlockState]:
+        return [_state(block) for block in self.cached.copies(key)]
+
     def cut(self, span: Span, num_blocks: int) -> Span:
         raise AssertionError("a span of one block cannot be cut")
 
@@ -348,6 +361,11 @@ class ReferenceBlockManager(BlockManager):
         assert len(idle) == self.num_free_blocks, "free and used blocks do not add up"
         cached = sum(block.block_hash is not None for block in idle)
         assert cached == self.num_cached_blocks, "cached and blank blocks do not add up"
+
+
+def _state(span: Span) -> BlockState:
+    block = cast("KVCacheBlock", span)
+    return BlockState(block.block_hash, block.ref_cnt, block.block_id)
 
 
 def stored_event(request: Request, start: int, stop: int, block_size: int) -> BlockStored:
@@ -370,6 +388,3 @@ def check_pool_size(num_blocks: Any, block_size: Any, null_block: bool) -> None:
         raise ConfigError(f"num_blocks is {num_blocks}; it must be at least {least}")
     if block_size < 1:
         raise ConfigError(f"block_size is {block_size} tokens; it must be at least 1")
-
-
-__all__ = ["BlockHashMap", "FreeOrder", "KVCacheBlock", "KvsimError", "ReferenceBlockManager"]

@@ -11,7 +11,7 @@ Neither knows a clock (`now` is an argument), SimPy, files or global randomness.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -158,6 +158,14 @@ class AllBlocksCleared:
     """The prefix cache was reset."""
 
 
+class BlockState(NamedTuple):
+    """What one block holds, as seen from outside: for checks, recordings and drawings."""
+
+    key: Hashable | None  # None: no content that can be hit
+    ref_cnt: int
+    block_id: int | None  # None: this manager has no block ids
+
+
 KVEvent = BlockStored | BlockRemoved | AllBlocksCleared
 EventSink = Callable[[KVEvent], None]
 
@@ -169,7 +177,13 @@ class BlockManager(Pool):
     `request.num_computed_tokens`: it adds the hit and what it schedules; `free` does not reset it.
     """
 
+    caches_when_computed: ClassVar[bool] = False
+    """True: the caller must report every computed chunk by `cache_blocks`. False: it may, but
+    `allocate_slots` has already made the blocks findable (vLLM)."""
+
+    enable_caching: bool = True  # False: nothing is ever findable, no hit is counted
     num_evicted_blocks: int = 0  # cached content given up for new content, over the whole run
+    events: EventSink | None = None  # called with every KV event
 
     @abstractmethod
     def get_computed_blocks(self, request: Request) -> Hit:
@@ -227,6 +241,22 @@ class BlockManager(Pool):
     def usage(self) -> float:
         """The share of blocks that requests are using, 0 to 1 (vLLM's kv_cache_usage)."""
         return 1.0 - self.num_free_blocks / self.num_blocks if self.num_blocks else 0.0
+
+    @abstractmethod
+    def free_blocks(self) -> Iterator[BlockState]:
+        """The free blocks, the next to be handed out first (if the policy can tell)."""
+
+    @abstractmethod
+    def table(self, request_id: int | str) -> list[BlockState]:
+        """The blocks that a request holds, in the order of its tokens."""
+
+    @abstractmethod
+    def num_stored_blocks(self, request_id: int | str) -> int | None:
+        """How many leading blocks of a request are findable; None while none has been."""
+
+    @abstractmethod
+    def copies(self, key: Hashable) -> list[BlockState]:
+        """The physical copies of one content, oldest first: a lookup finds the first."""
 
     @abstractmethod
     def check(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, fields
 from enum import Enum
 
 from sim.keys import BlockKeys
@@ -24,8 +25,8 @@ class Request:
     """One prompt and its answer.
 
     The first group of fields is the workload's and never changes; the second is the run's. Times
-    are in seconds. The answer's length is known beforehand, as in a recorded trace: the request
-    ends when *max_tokens* tokens have been sampled.
+    are in seconds, NaN until they happen. The answer's length is known beforehand, as in a
+    recorded trace: the request ends when *max_tokens* tokens have been sampled.
     """
 
     request_id: int | str
@@ -39,9 +40,14 @@ class Request:
     session: int | str | None = None
 
     status: RequestStatus = RequestStatus.WAITING
+    reason: str = ""  # why it was refused
     num_output_tokens: int = 0
     num_computed_tokens: int = 0
+    num_cached_tokens: int = -1  # hit tokens at the first admission; -1 before it
     num_preemptions: int = 0
+    first_scheduled_time: float = math.nan
+    first_token_time: float = math.nan
+    finish_time: float = math.nan
 
     @property
     def num_tokens(self) -> int:
@@ -50,10 +56,7 @@ class Request:
 
     def fresh(self) -> Request:
         """The same request as its workload made it, nothing computed yet."""
-        return replace(
-            self,
-            status=RequestStatus.WAITING,
-            num_output_tokens=0,
-            num_computed_tokens=0,
-            num_preemptions=0,
-        )
+        return Request(*(getattr(self, name) for name in _ASKED))
+
+
+_ASKED = tuple(field.name for field in fields(Request))[:9]

@@ -1,0 +1,203 @@
+"""One serving replica in simulated time: requests arrive, steps are scheduled, computed, ended.
+
+SimPy keeps the clock. One process brings the arrivals; one process serves them step by step. At
+one and the same instant arrivals and aborts come first, then a step ends and the next begins; a
+request is data, not a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
+
+import simpy
+from simpy.events import EventPriority
+
+from sim.cache import BlockManager
+from sim.errors import ConfigError, KvsimError
+from sim.latency import LatencyModel, Linear, StepLoad
+from sim.recorder import Recorder, RunRecord
+from sim.request import Request, RequestStatus
+from sim.scheduler import Scheduler, SchedulerConfig, Step
+
+Process = Generator[simpy.Event, Any, None]
+
+NUM_SAMPLES = 1000
+
+
+class EndOfInstant(simpy.Event):
+    """Happens *delay* seconds from now, after everything else that happens at that instant."""
+
+    PRIORITY = EventPriority(2)  # SimPy's own: URGENT 0, NORMAL 1
+
+    def __init__(self, env: simpy.Environment, delay: float = 0.0) -> None:
+        super().__init__(env)
+        self._ok, self._value = True, None
+        env.schedule(self, self.PRIORITY, delay)
+
+
+class Engine:
+    """Continuous batching on one replica, with the vLLM v1 scheduler.
+
+    *until*: stop at this moment, in seconds; what would happen at that very moment does not
+    (SimPy's rule), and requests still in the system are reported as unfinished.
+    *series_interval*: seconds between samples of the state; by default a thousandth of the time
+    over which requests arrive.
+
+    An engine runs once: its manager holds what the run has cached.
+    """
+
+    def __init__(
+        self,
+        manager: BlockManager,
+        *,
+        latency: LatencyModel | None = None,
+        scheduler: SchedulerConfig | None = None,
+        until: float | None = None,
+        series_interval: float | None = None,
+    ) -> None:
+        if until is not None and not until > 0:
+            raise ConfigError(f"until is {until} s; it must be greater than 0")
+        if series_interval is not None and not series_interval > 0:
+            raise ConfigError(f"series_interval is {series_interval} s; it must be greater than 0")
+        self.manager = manager
+        self.latency = latency or Linear()
+        self.scheduler = Scheduler(manager, scheduler)
+        self.until = until
+        self.series_interval = series_interval
+
+    def run(self, workload: Iterable[Request]) -> RunRecord:
+        """Serve every request of *workload* (in arrival order) and record what happens.
+
+        The requests themselves are left as they are: the run works on fresh copies.
+        """
+        requests = [request.fresh() for request in workload]
+        self._check(requests)
+        self.env = env = simpy.Environment()
+        self.recorder = Recorder(self.manager, self._interval(requests))
+        self._wake_up = env.event()
+        self._arrivals_left = len(requests)
+        env.process(self._arrive(requests))
+        env.process(self._serve())
+        for request in requests:
+            if request.abort_time is not None:
+                env.process(self._abort(request, request.abort_time))
+        env.run(until=self.until)
+        self._sample()
+        self.manager.check()
+        return self.recorder.finish(requests, env.now)
+
+    def _check(self, requests: Sequence[Request]) -> None:
+        last = 0.0
+        for request in requests:
+            if request.arrival_time < last:
+                raise KvsimError(
+                    f"request {request.request_id} arrives at {request.arrival_time} s, before the "
+                    f"one ahead of it ({last} s); a workload yields requests in arrival order"
+                )
+            last = request.arrival_time
+            if request.keys.block_size != self.manager.block_size:
+                raise ConfigError(
+                    f"the workload's block_size is {request.keys.block_size} tokens, the "
+                    f"manager's {self.manager.block_size}; give both the same"
+                )
+
+    def _interval(self, requests: Sequence[Request]) -> float:
+        if self.series_interval is not None:
+            return self.series_interval
+        return (requests[-1].arrival_time / NUM_SAMPLES if requests else 0.0) or 1.0
+
+    # Processes
+
+    def _arrive(self, requests: Sequence[Request]) -> Process:
+        """Bring each request at its time, or refuse it with a reason."""
+        for request in requests:
+            if request.arrival_time > self.env.now:
+                yield self.env.timeout(request.arrival_time - self.env.now)
+            self._arrivals_left -= 1
+            request.reason = self.refusal(request)
+            if request.reason:
+                request.status = RequestStatus.REFUSED
+            else:
+                self.scheduler.add(request)
+            if not self._wake_up.triggered:
+                self._wake_up.succeed()
+
+    def _abort(self, request: Request, abort_time: float) -> Process:
+        yield self.env.timeout(max(abort_time, request.arrival_time))
+        self.scheduler.abort(request, now=self.env.now)
+
+    def _serve(self) -> Process:
+        """Step after step while there is work; sleep until an arrival when there is none."""
+        scheduler, recorder = self.scheduler, self.recorder
+        while True:
+            if not (scheduler.running or scheduler.waiting):
+                self._sample()
+                if not self._arrivals_left:
+                    return
+                self._wake_up = self.env.event()
+                yield self._wake_up
+                yield EndOfInstant(self.env)
+                continue
+            step = scheduler.schedule(self.env.now)
+            recorder.num_steps += 1
+            recorder.num_preemptions += len(step.preempted)
+            recorder.admitted(step.stats)
+            recorder.scheduled()
+            if self.env.now >= recorder.next_sample:
+                self._sample()
+            if not step.scheduled and not step.preempted:
+                raise self._stuck()
+            yield EndOfInstant(self.env, self._step_time(step))
+            scheduler.update(step, self.env.now)
+
+    def _step_time(self, step: Step) -> float:
+        load = StepLoad()
+        for row in step.scheduled:
+            load.add(row.num_tokens, row.num_computed)
+        return self.latency.step_time(load) if step.scheduled else 0.0
+
+    def _sample(self) -> None:
+        self.recorder.sample(self.env.now, len(self.scheduler.running), len(self.scheduler.waiting))
+
+    # What cannot be served
+
+    def refusal(self, request: Request) -> str:
+        """Why *request* can never be served here, or "".
+
+        Real vLLM refuses what exceeds max_model_len and would wait for ever for the rest.
+        """
+        config, manager = self.scheduler.config, self.manager
+        if request.num_prompt_tokens < 1:
+            return "the prompt is empty; it needs at least 1 token"
+        if request.max_tokens < 1:
+            return f"max_tokens is {request.max_tokens}; a request samples at least 1 token"
+        limit = config.max_model_len
+        if limit is not None and request.num_prompt_tokens >= limit:
+            return (
+                f"the prompt has {request.num_prompt_tokens} tokens; "
+                f"max_model_len {limit} leaves room for {limit - 1}"
+            )
+        num_slots = request.num_prompt_tokens + request.max_tokens - 1  # the last token needs none
+        if limit is not None:
+            num_slots = min(num_slots, limit - 1)
+        num_blocks = -(-num_slots // manager.block_size)
+        if num_blocks > manager.num_blocks:
+            return (
+                f"prompt and answer need {num_blocks} blocks of {manager.block_size} tokens; "
+                f"the pool has {manager.num_blocks}"
+            )
+        if not config.enable_chunked_prefill and num_slots > config.max_num_batched_tokens:
+            return (
+                f"prompt and answer have {num_slots} tokens to compute; without chunked prefill "
+                f"a step computes at most max_num_batched_tokens {config.max_num_batched_tokens}"
+            )
+        return ""
+
+    def _stuck(self) -> KvsimError:
+        return KvsimError(
+            f"at {self.env.now} s nothing can be scheduled although "
+            f"{len(self.scheduler.running)} requests run, {len(self.scheduler.waiting)} wait and "
+            f"{self.manager.num_free_blocks} of {self.manager.num_blocks} blocks are free; "
+            "the block manager refuses what it has room for"
+        )

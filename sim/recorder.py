@@ -1,0 +1,132 @@
+"""What a run leaves behind, as plain columns: one row per request, one per sampled moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sim.cache import BlockManager
+from sim.request import Request, RequestStatus
+from sim.stats import HitRateWindow, PrefixCacheStats
+
+Columns = dict[str, list[Any]]
+
+_ENDED = (RequestStatus.FINISHED, RequestStatus.REFUSED, RequestStatus.ABORTED)
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """The columns and totals of one run; `sim.results.Results.from_run` makes tables of them."""
+
+    requests: Columns
+    series: Columns
+    totals: dict[str, int | float]
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Watches one engine: counts what happens and samples its state every *interval* seconds.
+
+    A sample is the state at the first step boundary at or after its moment, with the time of that
+    boundary.
+    """
+
+    manager: BlockManager
+    interval: float
+    next_sample: float = 0.0
+    stats: PrefixCacheStats = field(default_factory=PrefixCacheStats)
+    window: HitRateWindow = field(default_factory=HitRateWindow)
+    num_steps: int = 0
+    num_preemptions: int = 0
+    min_free_blocks: int = 0
+    series: Columns = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.min_free_blocks = self.manager.num_blocks
+        self.series = {name: [] for name in SERIES}
+
+    def admitted(self, step: PrefixCacheStats) -> None:
+        """A step with these admissions was scheduled."""
+        if step.requests or step.preempted_requests or step.reset:
+            self.stats.add(step)
+            self.window.observe(step)
+
+    def scheduled(self) -> None:
+        """Memory has been given out for a step: this is when least of it is free."""
+        free = self.manager.num_free_blocks
+        if free < self.min_free_blocks:
+            self.min_free_blocks = free
+
+    def sample(self, now: float, num_running: int, num_waiting: int) -> None:
+        """Note the state at *now* and when the next sample is due."""
+        manager, stats = self.manager, self.stats
+        free, cached = manager.num_free_blocks, manager.num_cached_blocks
+        row = (
+            now,
+            manager.num_blocks - free,
+            cached,
+            free - cached,
+            num_running,
+            num_waiting,
+            self.window.hit_rate,
+            stats.hits / stats.queries if stats.queries else 0.0,
+            self.num_preemptions,
+            manager.num_evicted_blocks,
+        )
+        for column, value in zip(self.series.values(), row, strict=True):
+            column.append(value)
+        self.next_sample = (now // self.interval + 1) * self.interval
+
+    def finish(self, requests: Sequence[Request], end_time: float) -> RunRecord:
+        """The record of the whole run."""
+        stats, manager = self.stats, self.manager
+        totals: dict[str, int | float] = {
+            "num_steps": self.num_steps,
+            "prefix_cache_queries": stats.queries,
+            "prefix_cache_hits": stats.hits,
+            "preempted_queries": stats.preempted_queries,
+            "preempted_hits": stats.preempted_hits,
+            "num_preemptions": self.num_preemptions,
+            "num_evicted_blocks": manager.num_evicted_blocks,
+            "num_blocks": manager.num_blocks,
+            "block_size": manager.block_size,
+            "end_time": end_time,
+            "peak_used_blocks": manager.num_blocks - self.min_free_blocks,
+        }
+        return RunRecord(_request_columns(requests), self.series, totals)
+
+
+SERIES = (
+    "time",
+    "num_used_blocks",
+    "num_cached_blocks",
+    "num_blank_blocks",
+    "num_running",
+    "num_waiting",
+    "hit_rate_window",
+    "hit_rate",
+    "num_preemptions",
+    "num_evicted_blocks",
+)
+
+_REQUEST_FIELDS = (
+    "request_id",
+    "session",
+    "reason",
+    "arrival_time",
+    "num_prompt_tokens",
+    "max_tokens",
+    "num_output_tokens",
+    "num_cached_tokens",
+    "first_scheduled_time",
+    "first_token_time",
+    "finish_time",
+    "num_preemptions",
+)
+
+
+def _request_columns(requests: Sequence[Request]) -> Columns:
+    columns = {name: [getattr(r, name) for r in requests] for name in _REQUEST_FIELDS}
+    columns["status"] = [r.status.value if r.status in _ENDED else "unfinished" for r in requests]
+    return columns

@@ -1,0 +1,334 @@
+"""The vLLM v1 scheduler: which requests compute how many tokens in the next step.
+
+One step: running requests first, in list order, then waiting ones, under one token budget. A
+request that finds no memory preempts the last of the running list (by recompute). Source: vLLM
+0.33.0 `v1/core/sched/scheduler.py`, synchronous scheduling, one full-attention group; replays the
+recorded schedules of vLLM 0.23, 0.32 and 0.33 with no difference (docs/fidelity.md).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from sim.cache import BlockManager, Hit, Span
+from sim.errors import ConfigError
+from sim.request import Request, RequestStatus
+from sim.stats import PrefixCacheStats
+
+SchedulingPolicy = Literal["fcfs", "priority"]
+Rules = Literal["0.23", "0.33"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """The scheduler's limits, under vLLM's names.
+
+    *max_num_batched_tokens*: tokens computed in one step. *max_num_seqs*: running requests.
+    *max_model_len*: prompt and answer together, in tokens; None for no limit.
+    *long_prefill_token_threshold*: most tokens of one prompt in a step; 0 for no cap.
+    *scheduler_reserve_full_isl*: admit only if every token known so far would fit now.
+    *rules*: "0.33" or "0.23", the vLLM release where the two differ: 0.23 caps a long prefill even
+    when it is the only request, ends the loop when a request preempts itself under priority
+    scheduling, and counts every lookup instead of every admission.
+    """
+
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    max_model_len: int | None = None
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    policy: SchedulingPolicy = "fcfs"
+    scheduler_reserve_full_isl: bool = True
+    rules: Rules = "0.33"
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_batched_tokens", "max_num_seqs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.max_model_len is not None and self.max_model_len < 2:
+            raise ConfigError(f"max_model_len is {self.max_model_len} tokens; it must be 2 or more")
+        if self.long_prefill_token_threshold < 0:
+            raise ConfigError(
+                f"long_prefill_token_threshold is {self.long_prefill_token_threshold} tokens; "
+                "it must be 0 (no cap) or more"
+            )
+
+
+class Scheduled(NamedTuple):
+    """One request's part of a step: *num_tokens* tokens after the *num_computed* before them."""
+
+    request: Request
+    num_tokens: int
+    num_computed: int
+    kind: Literal["new", "resumed", "running"]
+    spans: list[Span]  # the memory newly given; for an admission the whole table
+
+
+@dataclass(slots=True)
+class Step:
+    """What one call of `schedule` decided."""
+
+    scheduled: list[Scheduled] = field(default_factory=list)
+    preempted: list[Request] = field(default_factory=list)
+    sampled: list[Request] = field(default_factory=list)  # by `update`: got a token, in order
+    finished: list[Request] = field(default_factory=list)  # by `update`: and those that ended
+    stats: PrefixCacheStats = field(default_factory=PrefixCacheStats)
+
+
+class WaitingQueue(Protocol):
+    """Requests not running; only the head is ever tried, so nothing overtakes it."""
+
+    def add(self, request: Request) -> None:
+        """A request arrives."""
+
+    def give_back(self, request: Request) -> None:
+        """A preempted request returns."""
+
+    def head(self) -> Request:
+        """The next request to admit."""
+
+    def pop(self) -> Request:
+        """Take the head out."""
+
+    def remove(self, request: Request) -> None:
+        """Take *request* out."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Request]: ...
+
+
+class FCFSQueue(deque[Request]):
+    """First come, first served; a preempted request returns to the front."""
+
+    add = deque.append
+    give_back = deque.appendleft
+    pop = deque.popleft
+
+    def head(self) -> Request:
+        return self[0]
+
+
+class PriorityQueue:
+    """Smallest (priority, arrival time, id) first; a preempted request returns to its place."""
+
+    def __init__(self) -> None:
+        self._requests: list[Request] = []
+
+    def add(self, request: Request) -> None:
+        bisect.insort(
+            self._requests, request, key=lambda r: (r.priority, r.arrival_time, r.request_id)
+        )
+
+    give_back = add
+
+    def head(self) -> Request:
+        return self._requests[0]
+
+    def pop(self) -> Request:
+        return self._requests.pop(0)
+
+    def remove(self, request: Request) -> None:
+        self._requests.remove(request)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._requests)
+
+
+class Scheduler:
+    """Decides step by step; the caller computes each step and reports back with `update`."""
+
+    def __init__(self, manager: BlockManager, config: SchedulerConfig | None = None) -> None:
+        self.manager = manager
+        self.config = config or SchedulerConfig()
+        self.waiting: WaitingQueue = (
+            PriorityQueue() if self.config.policy == "priority" else FCFSQueue()
+        )
+        self.running: list[Request] = []
+        self._was_reset = False
+
+    def add(self, request: Request) -> None:
+        """*request* arrives and waits for its turn."""
+        request.status = RequestStatus.WAITING
+        self.waiting.add(request)
+
+    def abort(self, request: Request, *, now: float = 0.0) -> bool:
+        """The client hung up: *request* leaves and its blocks are freed. False if it was gone."""
+        if request.status is RequestStatus.RUNNING:
+            self.running.remove(request)
+            self.manager.free(request, now=now)
+        elif request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED):
+            self.waiting.remove(request)
+        else:
+            return False
+        request.status = RequestStatus.ABORTED
+        request.finish_time = now
+        return True
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content; False while any request holds memory."""
+        done = self.manager.reset_prefix_cache()
+        self._was_reset = self._was_reset or done
+        return done
+
+    def schedule(self, now: float = 0.0) -> Step:
+        """Plan the next step and give its requests their memory."""
+        step = Step(stats=PrefixCacheStats(reset=self._was_reset))
+        self._was_reset = False
+        cap = self._prefill_cap()
+        budget = self._schedule_running(step, cap, now)
+        if not step.preempted:
+            self._admit_waiting(step, cap, budget, now)
+        for row in step.scheduled:
+            row.request.num_computed_tokens += row.num_tokens
+        return step
+
+    def _prefill_cap(self) -> int:
+        """The most tokens that one request may compute in this step."""
+        config = self.config
+        alone = len(self.running) + len(self.waiting) <= 1
+        if config.long_prefill_token_threshold and not (alone and config.rules == "0.33"):
+            return config.long_prefill_token_threshold
+        return config.max_num_batched_tokens
+
+    def _schedule_running(self, step: Step, cap: int, now: float) -> int:
+        """Running requests, in list order; the token budget that is left."""
+        running, config = self.running, self.config
+        budget = config.max_num_batched_tokens
+        i = 0
+        while i < len(running) and budget > 0:
+            request = running[i]
+            computed = request.num_computed_tokens
+            num_tokens = min(request.num_tokens - computed, cap, budget)
+            if config.max_model_len is not None:
+                num_tokens = min(num_tokens, config.max_model_len - 1 - computed)
+            if num_tokens <= 0:
+                i += 1
+                continue
+            allocation = self.manager.allocate_slots(request, num_tokens, now=now)
+            while allocation is None:
+                victim, given_back = self._preempt(step, now)
+                i -= given_back > 0
+                budget += given_back
+                if victim is request:
+                    break
+                allocation = self.manager.allocate_slots(request, num_tokens, now=now)
+            if allocation is None:  # it preempted itself
+                if config.policy == "priority" and config.rules == "0.33":
+                    continue
+                break
+            step.scheduled.append(
+                Scheduled(request, num_tokens, computed, "running", list(allocation.spans))
+            )
+            budget -= num_tokens
+            i += 1
+        return budget
+
+    def _preempt(self, step: Step, now: float) -> tuple[Request, int]:
+        """Stop one running request; the tokens it had already been given in this step."""
+        if self.config.policy == "priority":
+            victim = max(self.running, key=lambda r: (r.priority, r.arrival_time))
+            self.running.remove(victim)
+        else:
+            victim = self.running.pop()
+        self.manager.free(victim, now=now)
+        victim.num_computed_tokens = 0
+        victim.num_preemptions += 1
+        victim.status = RequestStatus.PREEMPTED
+        self.waiting.give_back(victim)
+        step.preempted.append(victim)
+        for row in step.scheduled:
+            if row.request is victim:
+                step.scheduled.remove(row)
+                return victim, row.num_tokens
+        return victim, 0
+
+    def _admit_waiting(self, step: Step, cap: int, budget: int, now: float) -> None:
+        """Waiting requests from the head, until one does not fit: nothing overtakes it."""
+        config, running, waiting = self.config, self.running, self.waiting
+        while waiting and budget > 0 and len(running) < config.max_num_seqs:
+            request = waiting.head()
+            hit = self.manager.get_computed_blocks(request)
+            if config.rules == "0.23":
+                self._count(step, request, hit)
+            num_tokens = min(request.num_tokens - hit.num_tokens, cap)
+            if num_tokens > budget and not config.enable_chunked_prefill:
+                return
+            num_tokens = min(num_tokens, budget)
+            allocation = self.manager.allocate_slots(
+                request,
+                num_tokens,
+                hit,
+                now=now,
+                full_sequence_must_fit=config.scheduler_reserve_full_isl,
+                has_scheduled_reqs=bool(running),
+            )
+            if allocation is None:
+                return
+            waiting.pop()
+            running.append(request)
+            if config.rules == "0.33":
+                self._count(step, request, hit)
+            resumed = request.status is RequestStatus.PREEMPTED
+            self._admit(request, hit, now)
+            spans = [*hit.spans, *allocation.spans]
+            step.scheduled.append(
+                Scheduled(
+                    request,
+                    num_tokens,
+                    hit.num_tokens,
+                    "resumed" if resumed else "new",
+                    spans,
+                )
+            )
+            budget -= num_tokens
+
+    def _count(self, step: Step, request: Request, hit: Hit) -> None:
+        if self.manager.enable_caching and not request.skip_reading_prefix_cache:
+            step.stats.record(request, hit.num_tokens)
+
+    @staticmethod
+    def _admit(request: Request, hit: Hit, now: float) -> None:
+        request.status = RequestStatus.RUNNING
+        request.num_computed_tokens = hit.num_tokens
+        if request.num_cached_tokens < 0:
+            request.num_cached_tokens = hit.num_tokens
+            request.first_scheduled_time = now
+
+    def update(self, step: Step, now: float = 0.0) -> None:
+        """*step* was computed at *now*: tokens are sampled, requests finish.
+
+        A request samples a token if all its known tokens are computed. The last token of an answer
+        never gets a slot: the request ends before it could be computed.
+        """
+        for row in step.scheduled:
+            request = row.request
+            if (
+                request.num_computed_tokens < request.num_tokens
+                or request.status is not RequestStatus.RUNNING
+            ):
+                continue
+            step.sampled.append(request)
+            request.num_output_tokens += 1
+            if request.num_output_tokens == 1:
+                request.first_token_time = now
+            if self._is_done(request):
+                self.manager.free(request, now=now)
+                request.status = RequestStatus.FINISHED
+                request.finish_time = now
+                step.finished.append(request)
+        if step.finished:
+            self.running = [r for r in self.running if r.status is RequestStatus.RUNNING]
+
+    def _is_done(self, request: Request) -> bool:
+        limit = self.config.max_model_len
+        if request.num_output_tokens >= request.max_tokens:
+            return True
+        return limit is not None and request.num_tokens >= limit
