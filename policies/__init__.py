@@ -6,6 +6,7 @@ import path, `module:Class`.
 
 MANAGERS = {
     "reference": "policies.reference:ReferenceBlockManager",
+    "vllm": "policies.vllm:VLLMBlockManager",
 }
 POLICIES = {
     "lru": "policies.lru:LRU",

@@ -36,12 +36,10 @@ class LRU(EvictionPolicy):
             self._queue.insert_after(upper, lower)
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
-        span = self._queue.front
-        assert span is not None, "the manager asks for a victim only while one is held"
+        span = self._queue.first
         return span, min(num_blocks, span.num_blocks)
 
     def evicted(self, span: Span, num_blocks: int) -> None:
-        self._queue.num_blocks -= num_blocks
         if span.num_blocks == 0:
             self._queue.remove(span)
 

@@ -137,10 +137,13 @@ class ReferenceBlockManager(BlockManager):
         self.cached = BlockHashMap()
         self.tables: dict[int | str, list[KVCacheBlock]] = {}
         self.num_cached: dict[int | str, int] = {}  # leading blocks of a table that were stored
-        self.blank = FreeQueue(self.blocks[1:] if null_block else self.blocks)
+        self.blank = FreeQueue()  # free blocks without content that the policy does not order
+        self._num_blank = 0
+        for block in self.blocks[1:] if null_block else self.blocks:
+            self._append_blank(block)
         self.policy = eviction or LRU()
         self.policy.bind(self)
-        self._num_held = 0  # free blocks that the policy orders; the others are blank
+        self._num_held = 0  # free blocks that the policy orders
         self._num_idle_cached = 0
 
     # Reusing
@@ -226,8 +229,9 @@ class ReferenceBlockManager(BlockManager):
 
     def _pop_free_block(self) -> KVCacheBlock:
         """The next free block, emptied: this is the only place where content is evicted."""
-        if self.blank.num_blocks:
+        if self._num_blank:
             block = cast("KVCacheBlock", self.blank.popleft())
+            self._num_blank -= 1
         else:
             span, _ = self.policy.victim(1)
             block = cast("KVCacheBlock", span)
@@ -283,7 +287,12 @@ class ReferenceBlockManager(BlockManager):
                 self._num_idle_cached += block.block_hash is not None
         for block in reversed(unhashed):
             self.blank.prepend(block)
+            self._num_blank += 1
         self.num_cached.pop(request.request_id, None)
+
+    def _append_blank(self, block: KVCacheBlock) -> None:
+        self.blank.append(block)
+        self._num_blank += 1
 
     @property
     def _blanks_first(self) -> bool:
@@ -301,7 +310,7 @@ class ReferenceBlockManager(BlockManager):
                 if not self.policy.ranks_unhashed:
                     self.policy.forget(block)
                     self._num_held -= 1
-                    self.blank.append(block)
+                    self._append_blank(block)
 
     def reset_prefix_cache(self) -> bool:
         if self.num_free_blocks != self.num_blocks:
@@ -310,7 +319,7 @@ class ReferenceBlockManager(BlockManager):
             block = cast("KVCacheBlock", self.policy.victim(1)[0])
             self.policy.forget(block)
             self._num_held -= 1
-            self.blank.append(block)
+            self._append_blank(block)
         for block in self.blocks:
             block.block_hash = None
         self._num_idle_cached = 0
@@ -323,7 +332,7 @@ class ReferenceBlockManager(BlockManager):
 
     @property
     def num_free_blocks(self) -> int:
-        return self.blank.num_blocks + self._num_held
+        return self._num_blank + self._num_held
 
     @property
     def num_cached_blocks(self) -> int:

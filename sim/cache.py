@@ -31,16 +31,14 @@ class Span:
     num_blocks: int
     start: int
     ref_cnt: int  # requests that use the span now; the policy may evict it at 0
-    prev_free: Span | None
-    next_free: Span | None
+    prev_free: Span  # unset until a policy links the span
+    next_free: Span
     note: Any
 
     def __init__(self, num_blocks: int, start: int = 0) -> None:
         self.num_blocks = num_blocks
         self.start = start
         self.ref_cnt = 0
-        self.prev_free = None
-        self.next_free = None
         self.note = None
 
     def key(self, i: int) -> Hashable | None:

@@ -38,6 +38,22 @@ class BlockKeys(ABC):
     def __getitem__(self, i: int, /) -> Hashable:
         """The key of block *i*; ids and hashes of other blocks never equal it by accident."""
 
+    def common(self, other: BlockKeys, start: int, stop: int) -> int:
+        """How many of the blocks *start* to *stop* - 1 are equal to *other*'s, from *start* on.
+
+        Equal keys mean equal prefixes, so the last block is tried first and the rest is bisected.
+        """
+        if other is self or self[stop - 1] == other[stop - 1]:
+            return stop - start
+        low, high = start, stop - 1  # blocks before low are equal, block high differs
+        while low < high:
+            middle = (low + high) // 2
+            if self[middle] == other[middle]:
+                low = middle + 1
+            else:
+                high = middle
+        return low - start
+
     def tokens(self, start: int, stop: int) -> list[int] | None:
         """The token ids of blocks *start* to *stop* - 1; None if only identities are known."""
         return None
@@ -84,6 +100,28 @@ class ChunkKeys(BlockKeys):
         if end <= self.num_prompt_tokens:
             return self.ids[(end - 1) // self.chunk_size] << POSITION_BITS | i
         return self.output_id << POSITION_BITS | i
+
+    def common(self, other: BlockKeys, start: int, stop: int) -> int:
+        """As for any keys; two chains of equal chunks are compared chunk by chunk."""
+        if other is self:
+            return stop - start
+        if type(other) is not ChunkKeys or other.chunk_size != self.chunk_size:
+            return super().common(other, start, stop)
+        size, chunk = self.block_size, self.chunk_size
+        # Answer tokens are nobody else's: only whole prompt blocks of both can be equal.
+        stop = min(stop, self.num_prompt_tokens // size, other.num_prompt_tokens // size)
+        ours, theirs = self.ids, other.ids
+        high = (stop * size - 1) // chunk
+        if stop <= start or ours[high] == theirs[high]:
+            return max(0, stop - start)
+        low = ((start + 1) * size - 1) // chunk
+        while low < high:
+            middle = (low + high) // 2
+            if ours[middle] == theirs[middle]:
+                low = middle + 1
+            else:
+                high = middle
+        return max(0, low * chunk // size - start)
 
 
 class SegmentKeys(BlockKeys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sim.build import build
@@ -18,19 +19,27 @@ from sim.golden.recording import (
     require_same,
     require_same_usage,
     token_keys,
-    without_ids,
 )
 from sim.keys import TokenKeys
 from sim.request import Request, RequestStatus
 
 
 def replay_manager(recording: dict[str, Any], manager: str) -> int:
-    """Replay every operation; the number of operations, or `Difference`."""
+    """Replay every operation; the number of operations, or `Difference`.
+
+    A manager without block ids follows the reference manager, which has them, step by step.
+    """
     check_supported(recording)
-    replay = ManagerReplay(recording, manager)
+    replay = ManagerReplay(recording, "reference")
+    follower = None if manager == "reference" else ManagerReplay(recording, manager)
     for i, step in enumerate(recording["steps"]):
+        if follower:
+            follower.do_same(i, step["op"], replay)
         replay.step(i, step)
-    replay.manager.check()
+        if follower:
+            require_same(i, f"{manager} beside reference", follower.view(), replay.view())
+    for each in filter(None, (replay, follower)):
+        each.manager.check()
     return len(recording["steps"])
 
 
@@ -59,70 +68,83 @@ class ManagerReplay:
         self.requests: dict[str, Request] = {}
         self.hits: dict[str, Hit] = {}
         self.has_events = "hashes" in recording  # long runs are recorded without either
+        self.last: tuple[Any, Any] = (None, [])  # result and events of the last operation
+
+    def do(self, op: dict[str, Any]) -> Any:
+        """Do one operation; its result with block ids."""
+        result = getattr(self, f"_{op['op']}")(op)
+        events = self.observer.drain()
+        if op["op"] == "evict":  # vLLM goes through a set of ids: any order is right
+            events.sort(key=str)
+        self.last = _idless_result(result), events
+        return result
 
     def step(self, i: int, step: dict[str, Any]) -> None:
         """Do one operation and compare its result, its events and the state after it."""
-        op, has_ids = step["op"], self.observer.has_ids
-        if op["op"] == "evict" and not has_ids:
-            raise NotImplementedError
-        result = getattr(self, f"_{op['op']}")(op)
-        recorded = step["result"]
-        require_same(i, op["op"], result, recorded if has_ids else _idless_result(recorded))
-        self._compare_evictions(i, step)
+        op = step["op"]
+        require_same(i, op["op"], self.do(op), step["result"])
+        self._compare_events(i, step)
+        ours = self._state()
         if "state" in step:
-            self._compare(i, dict(step["state"]))
-        elif has_ids:
-            state = self._state()
-            del state["usage"]
-            require_same(i, "digest of the state", digest(state), step["digest"])
-
-    def _compare_evictions(self, i: int, step: dict[str, Any]) -> None:
-        events, has_ids = self.observer.drain(), self.observer.has_ids
-        removed, recorded = evicted(events, self.hashes), step.get("evicted", [])
-        happened = as_recorded(events, self.hashes)
-        recorded_events = comparable_events(step.get("events", []))
-        if step["op"]["op"] == "evict":  # vLLM goes through a set of ids: any order is right
-            removed.sort(key=str)
-            recorded = sorted(recorded, key=str)
-            happened.sort(key=str)
-            recorded_events.sort(key=str)
-        require_same(i, "evicted", _drop_ids(removed, has_ids), _drop_ids(recorded, has_ids))
-        if self.has_events:
-            require_same(i, "events", happened, recorded_events)
-
-    def _compare(self, i: int, recorded: dict[str, Any]) -> None:
-        if self.observer.has_ids:
-            ours = self._state()
+            recorded = dict(step["state"])
+            require_same_usage(i, ours, recorded)
+            del recorded["usage"]
+            require_same(i, "state", ours, recorded)
         else:
-            ours = self.observer.idless_state(self.requests.values())
-            ours["req"] = self._request_states(ids=False)
-            tables = {name: request["blocks"] for name, request in recorded["req"].items()}
-            recorded["req"] = {
-                name: {**request, "blocks": len(request["blocks"])}
-                for name, request in recorded["req"].items()
-            }
-            recorded = {**without_ids(recorded, tables), "req": recorded["req"]}
-        require_same_usage(i, ours, recorded)
-        del recorded["usage"]
-        require_same(i, "state", ours, recorded)
+            del ours["usage"]
+            require_same(i, "digest of the state", digest(ours), step["digest"])
+
+    def _compare_events(self, i: int, step: dict[str, Any]) -> None:
+        removed = evicted(self.last[1], self.hashes)
+        happened = as_recorded(self.last[1], self.hashes)
+        recorded = comparable_events(step.get("events", []))
+        if step["op"]["op"] == "evict":
+            removed.sort()
+            happened.sort(key=str)
+            recorded.sort(key=str)
+        require_same(i, "evicted", removed, step.get("evicted", []))
+        if self.has_events:
+            require_same(i, "events", happened, recorded)
 
     def _state(self) -> dict[str, Any]:
         state = self.observer.state(self.requests.values())
-        state["req"] = self._request_states(ids=True)
+        state["req"] = self._request_states()
+        for name in self.requests:
+            state["req"][name]["blocks"] = [block.block_id for block in self.manager.table(name)]
         return state
 
-    def _request_states(self, ids: bool) -> dict[str, Any]:
-        states = {}
-        for name, request in self.requests.items():
-            table = self.manager.table(name)
-            states[name] = {
+    def _request_states(self) -> dict[str, Any]:
+        return {
+            name: {
                 "tokens": request.num_tokens,
                 "computed": request.num_computed_tokens,
-                "blocks": [block.block_id for block in table] if ids else len(table),
                 "cached": self.manager.num_stored_blocks(name),
                 "hashes": request.num_tokens // self.manager.block_size,
             }
-        return states
+            for name, request in self.requests.items()
+        }
+
+    def view(self) -> dict[str, Any]:
+        """What the last operation did and left, in everything but block ids."""
+        view = self.observer.view(self.requests.values())
+        result, events = self.last
+        happened = as_recorded(events, self.hashes)
+        return {**view, "req": self._request_states(), "result": result, "events": happened}
+
+    def do_same(self, i: int, op: dict[str, Any], replay: ManagerReplay) -> None:
+        """Do what *replay* is about to do; blocks to evict are named by their content."""
+        if op["op"] == "evict":
+            op = {**op, "contents": replay.contents(op["blocks"])}
+        self.do(op)
+
+    def contents(self, block_ids: list[int]) -> list[tuple[Any, int]]:
+        """(key, which copy) of these blocks, in an order in which they can be taken out."""
+        found = {}
+        for key in self.hashes.known():
+            for nth, block in enumerate(self.manager.copies(key)):
+                found[block.block_id] = (key, nth)
+        chosen = [found[block_id] for block_id in block_ids if block_id in found]
+        return sorted(chosen, key=lambda content: -content[1])
 
     # One method per recorded operation
 
@@ -147,9 +169,8 @@ class ManagerReplay:
     def _get_computed(self, op: dict[str, Any]) -> dict[str, Any]:
         hit = self.manager.get_computed_blocks(self.requests[op["id"]])
         self.hits[op["id"]] = hit
-        if not self.observer.has_ids:
-            return {"blocks": hit.num_tokens // self.manager.block_size, "tokens": hit.num_tokens}
-        return {"blocks": [_block_id(span) for span in hit.spans], "tokens": hit.num_tokens}
+        num_blocks = hit.num_tokens // self.manager.block_size
+        return {"blocks": self._ids(hit.spans, num_blocks), "tokens": hit.num_tokens}
 
     def _allocate(self, op: dict[str, Any]) -> dict[str, Any] | None:
         request = self.requests[op["id"]]
@@ -160,9 +181,7 @@ class ManagerReplay:
             return None
         request.num_computed_tokens += hit.num_tokens + op["num_new_tokens"]
         request.status = RequestStatus.RUNNING
-        if not self.observer.has_ids:
-            return {"new_blocks": allocation.num_new_blocks}
-        return {"new_blocks": [_block_id(span) for span in allocation.spans]}
+        return {"new_blocks": self._ids(allocation.spans, allocation.num_new_blocks)}
 
     def _append(self, op: dict[str, Any]) -> dict[str, Any]:
         request = self.requests[op["id"]]
@@ -195,13 +214,18 @@ class ManagerReplay:
         return self.manager.reset_prefix_cache()
 
     def _evict(self, op: dict[str, Any]) -> bool:
-        self.manager.evict_blocks(op["blocks"])  # type: ignore[attr-defined]
+        manager: Any = self.manager
+        if self.observer.has_ids:
+            manager.evict_blocks(op["blocks"])
+        else:
+            for key, nth_copy in op["contents"]:
+                manager.evict_content(key, nth_copy)
         return True
 
-
-def _block_id(span: Any) -> int:
-    block_id: int = span.block_id
-    return block_id
+    def _ids(self, spans: Sequence[Any], num_blocks: int) -> list[int | None]:
+        if self.observer.has_ids:
+            return [span.block_id for span in spans]
+        return [None] * num_blocks
 
 
 def _idless_result(result: Any) -> Any:
@@ -211,7 +235,3 @@ def _idless_result(result: Any) -> Any:
         key: len(value) if key in ("blocks", "new_blocks") else value
         for key, value in result.items()
     }
-
-
-def _drop_ids(evictions: list[list[int | None]], has_ids: bool) -> list[Any]:
-    return evictions if has_ids else [number for _, number in evictions]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from sim.cache import (
     AllBlocksCleared,
     BlockManager,
     BlockRemoved,
-    BlockState,
     BlockStored,
     KVEvent,
 )
@@ -82,6 +81,10 @@ class Hashes:
                 raise Difference(-1, f"digest of hash {number}", key.hex(), digest)
         return number
 
+    def known(self) -> Iterator[Hashable]:
+        """Every hash seen so far."""
+        return iter(self._index)
+
     def __getitem__(self, key: Hashable | None) -> int | None:
         return None if key is None else self._index[key]
 
@@ -101,7 +104,7 @@ def token_keys(op: dict[str, Any], config: dict[str, Any], token_ids: list[int])
 
 
 class Observer:
-    """Sees a manager as the recordings describe it; without block ids, what remains without."""
+    """Sees a manager as the recordings describe it."""
 
     def __init__(self, manager: BlockManager, hashes: Hashes) -> None:
         self.manager = manager
@@ -135,34 +138,18 @@ class Observer:
             "usage": self.manager.usage,
         }
 
-    def idless_state(self, requests: Iterable[Request]) -> dict[str, Any]:
-        """The same as `state`, for a manager without ids; see `without_ids`."""
+    def view(self, requests: Iterable[Request]) -> dict[str, Any]:
+        """What remains of the state without block ids: contents, their users and their order."""
         number = self.hashes
         tables = {r.request_id: self.manager.table(r.request_id) for r in requests}
-        free = [number[block.key] for block in self.manager.free_blocks()]
         return {
-            "free": free,
-            "tables": {name: _contents(table, number) for name, table in tables.items() if table},
+            "free": [number[block.key] for block in self.manager.free_blocks()],
+            "tables": {
+                name: [(number[block.key], block.ref_cnt) for block in table]
+                for name, table in tables.items()
+            },
             "usage": self.manager.usage,
         }
-
-
-def _contents(table: list[BlockState], number: Hashes) -> list[tuple[int | None, int]]:
-    return [(number[block.key], block.ref_cnt) for block in table]
-
-
-def without_ids(state: dict[str, Any], tables: dict[str, list[int]]) -> dict[str, Any]:
-    """A recorded state with every block id replaced by what the block holds."""
-    hashes, ref_cnts = state["hash"], state["ref"]
-    return {
-        "free": [hashes.get(str(block)) for block in state["free"]],
-        "tables": {
-            name: [(hashes.get(str(block)), ref_cnts[str(block)]) for block in table]
-            for name, table in tables.items()
-            if table
-        },
-        "usage": state["usage"],
-    }
 
 
 def require_same_usage(step: int, ours: dict[str, Any], recorded: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sim.build import build
-from sim.cache import BlockManager
+from sim.cache import BlockManager, KVEvent
 from sim.golden.recording import (
     Hashes,
     Observer,
@@ -17,7 +17,6 @@ from sim.golden.recording import (
     require_same,
     require_same_usage,
     token_keys,
-    without_ids,
 )
 from sim.keys import TokenKeys
 from sim.request import Request
@@ -26,14 +25,23 @@ from sim.stats import PrefixCacheStats
 
 
 def replay_scheduler(recording: dict[str, Any], manager: str) -> int:
-    """Replay every step; the number of steps, or `Difference`."""
+    """Replay every step; the number of steps, or `Difference`.
+
+    A manager without block ids follows the reference manager, which has them, step by step.
+    """
     check_supported(recording)
-    replay = SchedulerReplay(recording, manager)
+    replay = SchedulerReplay(recording, "reference")
+    follower = None if manager == "reference" else SchedulerReplay(recording, manager)
     for step in recording["steps"]:
         replay.step(step)
-    replay.manager.check()
-    if "engine" in recording:
-        replay.compare_engine(recording["engine"])
+        if follower:
+            follower.do(step["step"])
+            what = f"{manager} beside reference"
+            require_same(step["step"], what, follower.view(), replay.view())
+    for each in filter(None, (replay, follower)):
+        each.manager.check()
+        if "engine" in recording:
+            each.compare_engine(recording["engine"])
     return len(recording["steps"])
 
 
@@ -79,10 +87,10 @@ class SchedulerReplay:
         self.totals = PrefixCacheStats()
         self.num_preemptions = 0
         self.num_cached_tokens: dict[str, int] = {}
+        self.last: tuple[Step, list[KVEvent]] = (Step(), [])
 
-    def step(self, recorded: dict[str, Any]) -> None:
-        """One step of the scheduler: arrivals, actions, schedule, outputs; then compare."""
-        k = recorded["step"]
+    def do(self, k: int) -> Step:
+        """One step of the scheduler: arrivals, actions, schedule, outputs."""
         for arrival in self.all_arrivals:
             if arrival["step"] == k:
                 self._arrive(arrival)
@@ -99,8 +107,27 @@ class SchedulerReplay:
             self.num_cached_tokens[name] = request.num_cached_tokens
         for row in step.scheduled:
             self._learn(row.request)
+        self.last = step, self.observer.drain()
+        return step
+
+    def step(self, recorded: dict[str, Any]) -> None:
+        """Do one step and compare everything with the recording."""
+        k = recorded["step"]
+        step = self.do(k)
         self._compare_schedule(k, step, recorded)
         self._compare_state(k, recorded)
+
+    def view(self) -> dict[str, Any]:
+        """What the last step did and left, in everything but block ids."""
+        step, events = self.last
+        return {
+            **self.observer.view(self.requests.values()),
+            **self._queues(),
+            "scheduled": [{**row, "blocks": None} for row in self._rows(step)],
+            "preempted": [request.request_id for request in step.preempted],
+            "stats": step.stats,
+            "events": as_recorded(events, self.hashes),
+        }
 
     def _arrive(self, arrival: dict[str, Any]) -> None:
         self.arrivals[arrival["id"]] = arrival
@@ -129,21 +156,7 @@ class SchedulerReplay:
             self.scheduler.abort(self.requests.pop(action["id"]))
 
     def _compare_schedule(self, k: int, step: Step, recorded: dict[str, Any]) -> None:
-        has_ids = self.observer.has_ids
-        rows = [
-            {
-                "id": row.request.request_id,
-                "n": row.num_tokens,
-                "computed": row.num_computed,
-                "kind": row.kind,
-                "blocks": [span.block_id for span in row.spans] if has_ids else None,  # type: ignore[attr-defined]
-            }
-            for row in step.scheduled
-        ]
-        recorded_rows = recorded["scheduled"]
-        if not has_ids:
-            recorded_rows = [{**row, "blocks": None} for row in recorded_rows]
-        require_same(k, "scheduled", rows, recorded_rows)
+        require_same(k, "scheduled", self._rows(step), recorded["scheduled"])
         require_same(k, "preempted", [r.request_id for r in step.preempted], recorded["preempted"])
         names = [r.request_id for r in step.finished]
         require_same(k, "finished", names, [name for name, _ in recorded["finished"]])
@@ -151,6 +164,28 @@ class SchedulerReplay:
         if "stats" in recorded:
             ours = {key: getattr(step.stats, key) for key in recorded["stats"]}
             require_same(k, "stats", ours, recorded["stats"])
+
+    def _rows(self, step: Step) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": row.request.request_id,
+                "n": row.num_tokens,
+                "computed": row.num_computed,
+                "kind": row.kind,
+                "blocks": [getattr(span, "block_id", None) for span in row.spans],
+            }
+            for row in step.scheduled
+        ]
+
+    def _queues(self) -> dict[str, Any]:
+        return {
+            "running": [r.request_id for r in self.scheduler.running],
+            "waiting": [r.request_id for r in self.scheduler.waiting],
+            "req": {
+                name: [r.num_tokens, r.num_computed_tokens, r.num_preemptions]
+                for name, r in self.requests.items()
+            },
+        }
 
     def _sampled(self, step: Step) -> dict[str, int]:
         """The token that each request got, from the recorded outputs."""
@@ -161,31 +196,15 @@ class SchedulerReplay:
         }
 
     def _compare_state(self, k: int, recorded: dict[str, Any]) -> None:
-        events = self.observer.drain()
-        ours, theirs = evicted(events, self.hashes), recorded.get("evicted", [])
-        if not self.observer.has_ids:
-            ours, theirs = [[b] for _, b in ours], [[b] for _, b in theirs]
-        require_same(k, "evicted", ours, theirs)
+        events = self.last[1]
+        require_same(k, "evicted", evicted(events, self.hashes), recorded.get("evicted", []))
         recorded_events = comparable_events(recorded.get("events", []))
         require_same(k, "events", as_recorded(events, self.hashes), recorded_events)
-        queues = {
-            "running": [r.request_id for r in self.scheduler.running],
-            "waiting": [r.request_id for r in self.scheduler.waiting],
-            "req": {
-                name: [r.num_tokens, r.num_computed_tokens, r.num_preemptions]
-                for name, r in self.requests.items()
-            },
-        }
+        queues = self._queues()
         require_same(k, "queues", queues, {key: recorded[key] for key in queues})
-        if self.observer.has_ids:
-            state = self.observer.state(self.requests.values())
-            del state["lookup"]
-            pool = {key: recorded[key] for key in state}
-        else:
-            state = self.observer.idless_state(self.requests.values())
-            del state["tables"]
-            pool = without_ids(recorded, {})
-            del pool["tables"]
+        state = self.observer.state(self.requests.values())
+        del state["lookup"]
+        pool = {key: recorded[key] for key in state}
         require_same_usage(k, state, pool)
         del pool["usage"]
         require_same(k, "state", state, pool)

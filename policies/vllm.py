@@ -1,0 +1,576 @@
+"""vLLM v1's block manager by spans: the decisions of `policies.reference`, much cheaper.
+
+All blocks of a prompt that were used by the same requests share one history. Such a run is kept
+as one `Copy` in a prefix tree, so a request costs as many operations as its path has branch points
+(3 to 6 on real traces), not as many as it has blocks (hundreds). This is exact: a differential
+test compares hits, refusals, free counts, the order of eviction and the cached content with the
+block-by-block manager after every operation (tests/policies/test_vllm.py).
+
+    root -- [0..3] --+-- [4..9]       a node: a run of content; the blocks of one prompt are a path
+                     +-- [4..6] ...   a copy: the memory that holds a node's content, or several
+
+Block ids do not exist here; blocks without content are only counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import cast
+
+from policies.lru import LRU
+from policies.reference import FreeOrder, check_pool_size, stored_event
+from sim.cache import (
+    NO_HIT,
+    AllBlocksCleared,
+    Allocation,
+    BlockManager,
+    BlockRemoved,
+    BlockState,
+    EventSink,
+    EvictionPolicy,
+    Hit,
+    Span,
+)
+from sim.keys import BlockKeys
+from sim.request import Request, RequestStatus
+
+
+class Node:
+    """A run of content in the prefix tree: blocks *start* to *start* + *num_blocks* - 1 of a chain.
+
+    A node without copies stays as long as it has descendants with copies (a ghost): those are
+    orphans until the ghost's content is computed again.
+    """
+
+    __slots__ = ("children", "copies", "first_key", "keys", "num_blocks", "parent", "start")
+
+    def __init__(
+        self, parent: Node | None, keys: BlockKeys, start: int, num_blocks: int, first_key: Hashable
+    ) -> None:
+        self.parent = parent
+        self.keys = keys  # any chain that leads through this node
+        self.start = start
+        self.num_blocks = num_blocks
+        self.first_key = first_key
+        self.children: dict[Hashable, Node] = {}
+        self.copies: list[Copy] = []  # oldest first: a lookup finds the first
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the node has left the tree."""
+        return self.parent is None and self.num_blocks > 0
+
+
+class Copy(Span):
+    """Memory that holds the whole content of one node.
+
+    *above*: if the copy was cut, the part just before it. A request that held the copy before the
+    cut holds both parts and finds the other one here.
+    *is_new*: no request has reused or released it yet, so its policy does not know it.
+    *node* is None once the content was taken away by `evict_content`.
+    """
+
+    __slots__ = ("above", "is_new", "node")
+
+    def __init__(self, node: Node, num_blocks: int, start: int, ref_cnt: int) -> None:
+        self.node: Node | None = node
+        self.num_blocks = num_blocks
+        self.start = start
+        self.ref_cnt = ref_cnt
+        self.note = None
+        self.above: Copy | None = None
+        self.is_new = True
+
+    def key(self, i: int) -> Hashable | None:
+        return self.node.keys[self.start + i] if self.node else None
+
+    def parts_above(self, start: int) -> list[Copy]:
+        """What was cut off this copy between block *start* and its own, the deepest first."""
+        parts: list[Copy] = []
+        part = self
+        while part.start != start:
+            part = cast("Copy", part.above)
+            parts.append(part)
+        return parts
+
+
+class Unhashed(Span):
+    """Free blocks without content, where the policy orders them too (`free_order="tail"`)."""
+
+    __slots__ = ()
+
+    def key(self, i: int) -> Hashable | None:
+        return None
+
+
+class Table:
+    """What one request holds: spans with content, in order, then blocks without.
+
+    *tip*: the node at which its content ends. A span that was cut after it was put here stands for
+    all its parts.
+    """
+
+    __slots__ = ("num_stored", "num_unhashed", "spans", "tip")
+
+    def __init__(self, tip: Node) -> None:
+        self.spans: list[Copy] = []
+        self.num_stored = 0
+        self.num_unhashed = 0
+        self.tip = tip
+
+    def parts(self) -> list[Copy]:
+        """Every span held, the deepest first."""
+        parts: list[Copy] = []
+        position = 0
+        for span in self.spans:
+            if span.start != position:
+                parts += reversed(span.parts_above(position))
+            parts.append(span)
+            position = span.start + span.num_blocks
+        parts.reverse()
+        return parts
+
+
+class VLLMBlockManager(BlockManager):
+    """vLLM's block manager for one full-attention group, without block ids.
+
+    Parameters are those of `ReferenceBlockManager`, and so are the decisions.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int = 16,
+        *,
+        eviction: EvictionPolicy | None = None,
+        free_order: FreeOrder = "tail",
+        null_block: bool = True,
+        enable_caching: bool = True,
+        watermark: float = 0.0,
+        use_eagle: bool = False,
+        max_model_len: int | None = None,
+        events: EventSink | None = None,
+    ) -> None:
+        check_pool_size(num_blocks, block_size, null_block)
+        self.num_blocks = num_blocks - null_block
+        self.block_size = block_size
+        self.enable_caching = enable_caching
+        self.use_eagle = use_eagle
+        self.max_model_len = max_model_len
+        self.watermark_blocks = int(watermark * num_blocks)
+        self.events = events
+        self.num_evicted_blocks = 0
+
+        self.policy = eviction or LRU()
+        self.policy.bind(self)
+        self._orders_unhashed = free_order == "tail" and self.policy.ranks_unhashed
+        self._max_span = self.policy.max_span
+        self._root = Node(None, cast("BlockKeys", ()), 0, 0, None)
+        self._tables: dict[int | str, Table] = {}
+        self._num_blank = self.num_blocks  # free blocks that the policy does not order
+        self._num_held = 0  # free blocks that it does
+        self._num_unhashed_held = 0  # those among them that have no content
+
+    # Reusing
+
+    def get_computed_blocks(self, request: Request) -> Hit:
+        if not self.enable_caching or request.skip_reading_prefix_cache:
+            return NO_HIT
+        keys = request.keys
+        stop = (request.num_tokens - 1) // self.block_size
+        spans: list[Span] = []
+        position, children = 0, self._root.children
+        while position < stop and children:
+            node = children.get(keys[position])
+            if node is None or not node.copies:
+                break
+            end = min(position + node.num_blocks, stop)
+            num_equal = keys.common(node.keys, position, end)
+            spans.append(node.copies[0])
+            position += num_equal
+            if num_equal < node.num_blocks:
+                break
+            children = node.children
+        if self.use_eagle and spans:
+            position -= 1
+            if spans[-1].start == position:
+                spans.pop()
+        return Hit(position * self.block_size, spans) if spans else NO_HIT
+
+    # Giving
+
+    def allocate_slots(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        hit: Hit = NO_HIT,
+        *,
+        now: float = 0.0,
+        num_lookahead_tokens: int = 0,
+        full_sequence_must_fit: bool = False,
+        has_scheduled_reqs: bool = True,
+        reserved_blocks: int = 0,
+        delay_cache_blocks: bool = False,
+    ) -> Allocation | None:
+        if num_new_tokens < 0 or (num_new_tokens == 0 and not hit.num_tokens):
+            raise ValueError(f"num_new_tokens is {num_new_tokens}; it must be at least 1")
+        block_size = self.block_size
+        table = self._tables.get(request.request_id)
+        num_hits = hit.num_tokens // block_size
+        num_owned = num_hits + (table.num_stored + table.num_unhashed if table else 0)
+        num_tokens = request.num_computed_tokens + hit.num_tokens + num_new_tokens
+
+        num_new = self._num_missing(num_tokens + num_lookahead_tokens, num_owned)
+        num_needed = num_new + reserved_blocks
+        if full_sequence_must_fit:
+            num_needed = max(num_needed, self._num_missing(request.num_tokens, num_owned))
+        if self.watermark_blocks and has_scheduled_reqs and _waits(request):
+            num_needed += self.watermark_blocks
+        num_free = self._num_blank + self._num_held
+        if num_needed + num_hits > num_free and num_needed + _num_idle(hit, num_hits) > num_free:
+            return None
+
+        if table is None:
+            table = self._tables[request.request_id] = Table(self._root)
+        if num_hits:
+            self._touch(table, hit.spans, num_hits, request, now)
+        if num_new:
+            self._take(num_new)
+            table.num_unhashed += num_new
+        if not delay_cache_blocks:
+            self._store(table, request, min(num_tokens, request.num_tokens))
+        return Allocation(num_new, ())
+
+    def _num_missing(self, num_tokens: int, num_owned: int) -> int:
+        """Blocks to take so that *num_tokens* tokens have slots."""
+        if self.max_model_len is not None and num_tokens > self.max_model_len:
+            num_tokens = self.max_model_len
+        num_missing = -(-num_tokens // self.block_size) - num_owned
+        return num_missing if num_missing > 0 else 0
+
+    def _touch(
+        self, table: Table, spans: Sequence[Span], num_hits: int, request: Request, now: float
+    ) -> None:
+        """Mark the hits as used; a span of which only a part is hit is cut first."""
+        policy_hit, held = self.policy.hit, table.spans
+        num_left = num_hits
+        for span in cast("Sequence[Copy]", spans):
+            if span.num_blocks > num_left:
+                self._split(cast("Node", span.node), num_left)
+                span = cast("Copy", span.above)
+            num_left -= span.num_blocks
+            policy_hit(span, request, now)
+            if span.ref_cnt == 0:
+                self._num_held -= span.num_blocks
+            span.ref_cnt += 1
+            span.is_new = False
+            held.append(span)
+        table.tip = cast("Node", span.node)
+        table.num_stored += num_hits
+
+    def _take(self, num_blocks: int) -> None:
+        """Take free blocks: those without content first, then what the policy gives up."""
+        num_blank = min(num_blocks, self._num_blank)
+        self._num_blank -= num_blank
+        num_blocks -= num_blank
+        if not num_blocks:
+            return
+        self._num_held -= num_blocks
+        policy = self.policy
+        while num_blocks:
+            span, num_evicted = policy.victim(num_blocks)
+            num_blocks -= num_evicted
+            if type(span) is Copy and span.node:
+                self._evict(span, span.node, num_evicted)
+            else:
+                span.num_blocks -= num_evicted
+                self._num_unhashed_held -= num_evicted
+            policy.evicted(span, num_evicted)
+
+    def _evict(self, copy: Copy, node: Node, num_blocks: int) -> None:
+        """Take the *num_blocks* deepest blocks of an unused copy out of the tree."""
+        if num_blocks < copy.num_blocks and (node.children or len(node.copies) > 1):
+            self._split(node, copy.num_blocks - num_blocks)
+        copy.num_blocks -= num_blocks
+        if copy.num_blocks:  # a leaf with one copy shrinks where it is
+            node.num_blocks = copy.num_blocks
+        else:
+            node.copies.remove(copy)
+            copy.above = None
+            if not node.copies:
+                self._prune(node)
+        self.num_evicted_blocks += num_blocks
+        if self.events:
+            first = copy.start + copy.num_blocks
+            copies_left = len(node.copies) - (copy.num_blocks > 0)
+            for i in range(first + num_blocks - 1, first - 1, -1):
+                self.events(BlockRemoved(node.keys[i], copies_left, None))
+
+    def _prune(self, node: Node) -> None:
+        """Drop *node* and its ancestors as far as they have neither copies nor descendants."""
+        while not node.copies and not node.children:
+            parent = node.parent
+            if parent is None:
+                return
+            del parent.children[node.first_key]
+            node.parent = None
+            node = parent
+
+    def _split(self, node: Node, num_upper: int) -> Node:
+        """Cut *node* and its copies; the first *num_upper* blocks become a new node above it."""
+        parent, start, keys = cast("Node", node.parent), node.start, node.keys
+        upper = Node(parent, keys, start, num_upper, node.first_key)
+        parent.children[node.first_key] = upper
+        node.parent = upper
+        node.start = start = start + num_upper
+        node.num_blocks -= num_upper
+        node.first_key = keys[start]
+        upper.children[node.first_key] = node
+        for lower in node.copies:
+            part = Copy(upper, num_upper, lower.start, lower.ref_cnt)
+            upper.copies.append(part)
+            part.note, part.is_new, part.above = lower.note, lower.is_new, lower.above
+            lower.above = part
+            lower.start = start
+            lower.num_blocks = node.num_blocks
+            if not lower.is_new:
+                self.policy.split(part, lower)
+        return upper
+
+    def cut(self, span: Span, num_blocks: int) -> Span:
+        copy = cast("Copy", span)
+        self._split(cast("Node", copy.node), copy.num_blocks - num_blocks)
+        return cast("Span", copy.above)
+
+    def cache_blocks(self, request: Request, num_tokens: int) -> None:
+        table = self._tables.get(request.request_id)
+        if table:
+            num_blocks = min(table.num_stored + table.num_unhashed, len(request.keys))
+            self._store(table, request, min(num_tokens, num_blocks * self.block_size))
+
+    def _store(self, table: Table, request: Request, num_tokens: int) -> None:
+        """Make the blocks that *num_tokens* tokens fill findable: copies in the tree."""
+        start, keys = table.num_stored, request.keys
+        stop = num_tokens // self.block_size
+        if stop <= start or not self.enable_caching:
+            return
+        table.num_unhashed -= stop - start
+        table.num_stored = stop
+        if self.events:
+            self.events(stored_event(request, start, stop, self.block_size))
+        spans = table.spans
+        if spans and spans[-1].is_new and self._extend(table.tip, spans[-1], keys, stop - start):
+            return
+        if table.tip.is_cut_off:
+            table.tip = self._tip(keys, start)
+        self._insert(table, keys, start, stop)
+
+    def _extend(self, tip: Node, last: Copy, keys: BlockKeys, num_blocks: int) -> bool:
+        """Lengthen a request's last span in place, if it alone has ever used it."""
+        if tip.keys is not keys or tip.children or self._max_span or tip.copies != [last]:
+            return False
+        tip.num_blocks += num_blocks
+        last.num_blocks += num_blocks
+        return True
+
+    def _insert(self, table: Table, keys: BlockKeys, start: int, stop: int) -> None:
+        """Add a copy of the blocks *start* to *stop* - 1, beside what the tree has of them."""
+        node, spans = table.tip, table.spans
+        while start < stop:
+            key = keys[start]
+            child = node.children.get(key)
+            if child is None:
+                num_blocks = min(stop - start, self._max_span or stop)
+                child = node.children[key] = Node(node, keys, start, num_blocks, key)
+            else:
+                end = min(start + child.num_blocks, stop)
+                num_blocks = keys.common(child.keys, start, end)
+                if num_blocks < child.num_blocks:
+                    child = self._split(child, num_blocks)
+            copy = Copy(child, num_blocks, start, ref_cnt=1)
+            child.copies.append(copy)
+            spans.append(copy)
+            start += num_blocks
+            node = child
+        table.tip = node
+
+    def _tip(self, keys: BlockKeys, stop: int) -> Node:
+        """The node at which the first *stop* blocks end; what the tree lacks becomes ghosts."""
+        node, start = self._root, 0
+        while start < stop:
+            key = keys[start]
+            child = node.children.get(key)
+            if child is None:
+                child = node.children[key] = Node(node, keys, start, stop - start, key)
+            else:
+                end = min(start + child.num_blocks, stop)
+                num_blocks = keys.common(child.keys, start, end)
+                if num_blocks < child.num_blocks:
+                    child = self._split(child, num_blocks)
+            start += child.num_blocks
+            node = child
+        return node
+
+    # Taking back
+
+    def free(self, request: Request, *, now: float = 0.0) -> None:
+        table = self._tables.pop(request.request_id, None)
+        if table is None:
+            return
+        release = self.policy.release
+        if table.num_unhashed:
+            self._free_unhashed(Unhashed(table.num_unhashed), request, now)
+        for span in table.parts():
+            span.ref_cnt -= 1
+            span.is_new = False
+            if span.ref_cnt:
+                continue
+            if span.node is None:
+                self._free_unhashed(span, request, now)
+            else:
+                release(span, request, now)
+                self._num_held += span.num_blocks
+
+    def _free_unhashed(self, span: Span, request: Request, now: float) -> None:
+        if self._orders_unhashed:
+            self.policy.release(span, request, now)
+            self._num_held += span.num_blocks
+            self._num_unhashed_held += span.num_blocks
+        else:
+            self._num_blank += span.num_blocks
+
+    def evict_content(self, key: Hashable, nth_copy: int) -> None:
+        """Make one block unfindable where it is, in use or not; it is not freed.
+
+        The block is named by its content and the age of the copy (0 is the oldest), since there
+        are no block ids; it costs a search through the tree.
+        """
+        node, i = self._find(key)
+        if i + 1 < node.num_blocks:
+            node = self._split(node, i + 1)
+        if i:
+            self._split(node, i)
+        copy = node.copies.pop(nth_copy)
+        copy.node = None
+        self._prune(node)
+        if self.events:
+            self.events(BlockRemoved(key, len(node.copies), None))
+        if copy.ref_cnt == 0:
+            if self.policy.ranks_unhashed:
+                self._num_unhashed_held += 1
+            else:
+                self.policy.forget(copy)
+                self._num_held -= 1
+                self._num_blank += 1
+
+    def _find(self, key: Hashable) -> tuple[Node, int]:
+        """The node that holds the block with this key, and the block's place in it."""
+        for node in self._nodes():
+            for i in range(node.num_blocks):
+                if node.keys[node.start + i] == key:
+                    return node, i
+        raise KeyError(key)
+
+    def reset_prefix_cache(self) -> bool:
+        if self._num_blank + self._num_held != self.num_blocks:
+            return False
+        while self._num_held:
+            span, _ = self.policy.victim(self._num_held)
+            self.policy.forget(span)
+            self._num_held -= span.num_blocks
+        self._num_blank = self.num_blocks
+        self._num_unhashed_held = 0
+        self._root.children.clear()
+        if self.events:
+            self.events(AllBlocksCleared())
+        return True
+
+    # Books
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self._num_blank + self._num_held
+
+    @property
+    def num_cached_blocks(self) -> int:
+        return self._num_held - self._num_unhashed_held
+
+    def free_blocks(self) -> Iterator[BlockState]:
+        for _ in range(self._num_blank):
+            yield BlockState(None, 0, None)
+        for span in cast("Iterator[Span]", iter(self.policy)):  # type: ignore[call-overload]
+            for i in range(span.num_blocks - 1, -1, -1):
+                yield BlockState(span.key(i), 0, None)
+
+    def table(self, request_id: int | str) -> list[BlockState]:
+        table = self._tables.get(request_id)
+        if table is None:
+            return []
+        parts = reversed(table.parts())
+        blocks = [
+            BlockState(part.key(i), part.ref_cnt, None)
+            for part in parts
+            for i in range(part.num_blocks)
+        ]
+        return blocks + [BlockState(None, 1, None)] * table.num_unhashed
+
+    def num_stored_blocks(self, request_id: int | str) -> int | None:
+        table = self._tables.get(request_id)
+        return (table.num_stored or None) if table else None
+
+    def copies(self, key: Hashable) -> list[BlockState]:
+        try:
+            node, _ = self._find(key)
+        except KeyError:
+            return []
+        return [BlockState(key, copy.ref_cnt, None) for copy in node.copies]
+
+    def _nodes(self) -> Iterator[Node]:
+        """Every node below the root, parents first."""
+        stack = list(self._root.children.values())
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    def check(self) -> None:
+        users: dict[int, int] = {}
+        num_used = 0
+        for table in self._tables.values():
+            num_used += table.num_unhashed
+            parts = table.parts()
+            assert sum(part.num_blocks for part in parts) == table.num_stored, "a table has a gap"
+            for part in parts:
+                users[id(part)] = users.get(id(part), 0) + 1
+                if part.node is None:
+                    num_used += 1 if users[id(part)] == 1 else 0
+        num_cached = 0
+        for node in self._nodes():
+            assert node.num_blocks > 0, "an empty node"
+            assert node.copies or node.children, "a ghost without descendants"
+            parent = cast("Node", node.parent)
+            assert parent.children[node.first_key] is node, "a child under a wrong key"
+            assert parent.start + parent.num_blocks == node.start, "a gap between nodes"
+            for copy in node.copies:
+                assert copy.num_blocks == node.num_blocks, "a copy of a part of its node"
+                assert copy.ref_cnt == users.get(id(copy), 0), "wrong ref_cnt"
+                if copy.ref_cnt:
+                    num_used += copy.num_blocks
+                else:
+                    num_cached += copy.num_blocks
+        assert num_cached == self.num_cached_blocks, "cached blocks do not add up"
+        assert num_used + self.num_free_blocks == self.num_blocks, "blocks do not add up"
+
+
+def _waits(request: Request) -> bool:
+    return request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+
+
+def _num_idle(hit: Hit, num_hits: int) -> int:
+    """Blocks of the hit that no request is using: they would leave the free blocks."""
+    num_idle = 0
+    for span in hit.spans:
+        if span.ref_cnt == 0:
+            num_idle += min(span.num_blocks, num_hits)
+        num_hits -= span.num_blocks
+    return num_idle
