@@ -14,7 +14,7 @@ Block ids do not exist here; blocks without content are only counted.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import cast
 
 from policies.lru import LRU
@@ -341,6 +341,12 @@ class VLLMBlockManager(BlockManager):
         copy = cast("Copy", span)
         self._split(cast("Node", copy.node), copy.num_blocks - num_blocks)
         return cast("Span", copy.above)
+
+    def grow(self, requests: Collection[Request], *, now: float = 0.0) -> None:
+        self._take(len(requests))
+        tables = self._tables
+        for request in requests:
+            tables[request.request_id].num_unhashed += 1
 
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
         table = self._tables.get(request.request_id)

@@ -11,7 +11,7 @@ Neither knows a clock (`now` is an argument), SimPy, files or global randomness.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -212,6 +212,17 @@ class BlockManager(Pool):
         free; the manager's watermark stays free for a request that waits while others run
         (*has_scheduled_reqs*).
         """
+
+    def grow(self, requests: Collection[Request], *, now: float = 0.0) -> None:
+        """One more block for each of these decoding requests, whose table is full.
+
+        The same as `allocate_slots(request, 1)` for each, in order; the caller has made sure that
+        `num_free_blocks` is enough. Blocks that no other request can hit need not be stored here:
+        the caller stores them by `cache_blocks` before it frees the request.
+        """
+        for request in requests:
+            given = self.allocate_slots(request, 1, now=now)
+            assert given is not None, "the caller asks only for blocks that are free"
 
     @abstractmethod
     def cache_blocks(self, request: Request, num_tokens: int) -> None:

@@ -15,7 +15,8 @@ from simpy.events import EventPriority
 
 from sim.cache import BlockManager
 from sim.errors import ConfigError, KvsimError
-from sim.latency import LatencyModel, Linear, StepLoad
+from sim.latency import LatencyModel, Linear
+from sim.macro import MacroScheduler
 from sim.recorder import Recorder, RunRecord
 from sim.request import Request, RequestStatus
 from sim.scheduler import Scheduler, SchedulerConfig, Step
@@ -43,6 +44,7 @@ class Engine:
     (SimPy's rule), and requests still in the system are reported as unfinished.
     *series_interval*: seconds between samples of the state; by default a thousandth of the time
     over which requests arrive.
+    *macro_steps*: False schedules every request in every step; the results are the same.
 
     An engine runs once: its manager holds what the run has cached.
     """
@@ -55,6 +57,7 @@ class Engine:
         scheduler: SchedulerConfig | None = None,
         until: float | None = None,
         series_interval: float | None = None,
+        macro_steps: bool = True,
     ) -> None:
         if until is not None and not until > 0:
             raise ConfigError(f"until is {until} s; it must be greater than 0")
@@ -62,7 +65,7 @@ class Engine:
             raise ConfigError(f"series_interval is {series_interval} s; it must be greater than 0")
         self.manager = manager
         self.latency = latency or Linear()
-        self.scheduler = Scheduler(manager, scheduler)
+        self.scheduler = (MacroScheduler if macro_steps else Scheduler)(manager, scheduler)
         self.until = until
         self.series_interval = series_interval
 
@@ -83,7 +86,8 @@ class Engine:
             if request.abort_time is not None:
                 env.process(self._abort(request, request.abort_time))
         env.run(until=self.until)
-        self._sample()
+        self.scheduler.settle()
+        self._sample(env.now)
         self.manager.check()
         return self.recorder.finish(requests, env.now)
 
@@ -132,33 +136,42 @@ class Engine:
         scheduler, recorder = self.scheduler, self.recorder
         while True:
             if not (scheduler.running or scheduler.waiting):
-                self._sample()
+                self._sample(self.env.now)
                 if not self._arrivals_left:
                     return
                 self._wake_up = self.env.event()
                 yield self._wake_up
                 yield EndOfInstant(self.env)
                 continue
-            step = scheduler.schedule(self.env.now)
-            recorder.num_steps += 1
-            recorder.num_preemptions += len(step.preempted)
-            recorder.admitted(step.stats)
-            recorder.scheduled()
-            if self.env.now >= recorder.next_sample:
-                self._sample()
-            if not step.scheduled and not step.preempted:
+            now = self._skip_steps()
+            step = scheduler.schedule(now)
+            recorder.scheduled(step)
+            if now >= recorder.next_sample:
+                self._sample(now)
+            if step.is_empty and not step.preempted:
                 raise self._stuck()
-            yield EndOfInstant(self.env, self._step_time(step))
+            end = now + self._step_time(step)
+            yield EndOfInstant(self.env, end - self.env.now)
             scheduler.update(step, self.env.now)
 
+    def _skip_steps(self) -> float:
+        """Compute the steps in which nothing happens; when the next one begins."""
+        scheduler, recorder, now = self.scheduler, self.recorder, self.env.now
+        if isinstance(scheduler, MacroScheduler):
+            now, num_steps = scheduler.skip_steps(
+                now, self.env.peek(), recorder.next_sample, self.latency
+            )
+            recorder.skipped(num_steps)
+        return now
+
     def _step_time(self, step: Step) -> float:
-        load = StepLoad()
+        load = step.decodes
         for row in step.scheduled:
             load.add(row.num_tokens, row.num_computed)
-        return self.latency.step_time(load) if step.scheduled else 0.0
+        return 0.0 if step.is_empty else self.latency.step_time(load)
 
-    def _sample(self) -> None:
-        self.recorder.sample(self.env.now, len(self.scheduler.running), len(self.scheduler.waiting))
+    def _sample(self, now: float) -> None:
+        self.recorder.sample(now, len(self.scheduler.running), len(self.scheduler.waiting))
 
     # What cannot be served
 

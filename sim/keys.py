@@ -30,6 +30,11 @@ class BlockKeys(ABC):
 
     block_size: int
 
+    @property
+    def private_from(self) -> int | None:
+        """Blocks from this one on belong to this request alone, whatever others hold; or None."""
+        return None
+
     @abstractmethod
     def __len__(self) -> int:
         """How many full blocks the prompt and the whole answer have."""
@@ -92,6 +97,10 @@ class ChunkKeys(BlockKeys):
         self.num_tokens = num_tokens
         self.output_id = output_id
 
+    @property
+    def private_from(self) -> int:
+        return self.num_prompt_tokens // self.block_size
+
     def __len__(self) -> int:
         return self.num_tokens // self.block_size
 
@@ -132,15 +141,28 @@ class SegmentKeys(BlockKeys):
     they are equal up to the end of the shorter of the two segments.
 
     *ids*: one integer per segment. *ends*: cumulative token counts, strictly increasing; the last
-    one is the length of prompt and answer together.
+    one is the length of prompt and answer together. *num_shareable_tokens*: all ids of segments
+    that end behind it are this request's alone; None if that is not known.
     """
 
-    __slots__ = ("block_size", "ends", "ids")
+    __slots__ = ("block_size", "ends", "ids", "num_shareable_tokens")
 
-    def __init__(self, ids: Sequence[int], ends: Sequence[int], block_size: int) -> None:
+    def __init__(
+        self,
+        ids: Sequence[int],
+        ends: Sequence[int],
+        block_size: int,
+        num_shareable_tokens: int | None = None,
+    ) -> None:
         self.ids = ids
         self.ends = ends
         self.block_size = block_size
+        self.num_shareable_tokens = num_shareable_tokens
+
+    @property
+    def private_from(self) -> int | None:
+        shareable = self.num_shareable_tokens
+        return None if shareable is None else shareable // self.block_size
 
     def __len__(self) -> int:
         return self.ends[-1] // self.block_size

@@ -8,6 +8,7 @@ from typing import Any
 
 from sim.cache import BlockManager
 from sim.request import Request, RequestStatus
+from sim.scheduler import Step
 from sim.stats import HitRateWindow, PrefixCacheStats
 
 Columns = dict[str, list[Any]]
@@ -46,14 +47,22 @@ class Recorder:
         self.min_free_blocks = self.manager.num_blocks
         self.series = {name: [] for name in SERIES}
 
-    def admitted(self, step: PrefixCacheStats) -> None:
-        """A step with these admissions was scheduled."""
-        if step.requests or step.preempted_requests or step.reset:
-            self.stats.add(step)
-            self.window.observe(step)
+    def scheduled(self, step: Step) -> None:
+        """*step* was scheduled: its memory is given out, so this is when least of it is free."""
+        self.num_steps += 1
+        self.num_preemptions += len(step.preempted)
+        stats = step.stats
+        if stats.requests or stats.preempted_requests or stats.reset:
+            self.stats.add(stats)
+            self.window.observe(stats)
+        self._note_free_blocks()
 
-    def scheduled(self) -> None:
-        """Memory has been given out for a step: this is when least of it is free."""
+    def skipped(self, num_steps: int) -> None:
+        """*num_steps* steps in which requests only decoded are over."""
+        self.num_steps += num_steps
+        self._note_free_blocks()
+
+    def _note_free_blocks(self) -> None:
         free = self.manager.num_free_blocks
         if free < self.min_free_blocks:
             self.min_free_blocks = free

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from sim.cache import BlockManager, Hit, Span
 from sim.errors import ConfigError
+from sim.latency import StepLoad
 from sim.request import Request, RequestStatus
 from sim.stats import PrefixCacheStats
 
@@ -70,13 +71,23 @@ class Scheduled(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """What one call of `schedule` decided."""
+    """What one call of `schedule` decided.
+
+    *decodes*: the load of running requests that have no row of their own, since all they do is
+    compute one token each (`sim.macro`).
+    """
 
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[Request] = field(default_factory=list)
     sampled: list[Request] = field(default_factory=list)  # by `update`: got a token, in order
     finished: list[Request] = field(default_factory=list)  # by `update`: and those that ended
     stats: PrefixCacheStats = field(default_factory=PrefixCacheStats)
+    decodes: StepLoad = field(default_factory=StepLoad)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is computed."""
+        return not self.scheduled and not self.decodes.num_decodes
 
 
 class WaitingQueue(Protocol):
@@ -172,6 +183,9 @@ class Scheduler:
         request.finish_time = now
         return True
 
+    def settle(self) -> None:
+        """Bring the counters of every running request up to date."""
+
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content; False while any request holds memory."""
         done = self.manager.reset_prefix_cache()
@@ -183,7 +197,7 @@ class Scheduler:
         step = Step(stats=PrefixCacheStats(reset=self._was_reset))
         self._was_reset = False
         cap = self._prefill_cap()
-        budget = self._schedule_running(step, cap, now)
+        budget = self._schedule_running(step, cap, self.config.max_num_batched_tokens, now)
         if not step.preempted:
             self._admit_waiting(step, cap, budget, now)
         for row in step.scheduled:
@@ -198,11 +212,12 @@ class Scheduler:
             return config.long_prefill_token_threshold
         return config.max_num_batched_tokens
 
-    def _schedule_running(self, step: Step, cap: int, now: float) -> int:
-        """Running requests, in list order; the token budget that is left."""
+    def _schedule_running(
+        self, step: Step, cap: int, budget: int, now: float, first: int = 0
+    ) -> int:
+        """Running requests from the *first* on, in list order; the token budget that is left."""
         running, config = self.running, self.config
-        budget = config.max_num_batched_tokens
-        i = 0
+        i = first
         while i < len(running) and budget > 0:
             request = running[i]
             computed = request.num_computed_tokens
@@ -310,25 +325,29 @@ class Scheduler:
         """
         for row in step.scheduled:
             request = row.request
-            if (
-                request.num_computed_tokens < request.num_tokens
-                or request.status is not RequestStatus.RUNNING
-            ):
+            if request.status is not RequestStatus.RUNNING:  # aborted while it was computed
+                continue
+            if self.manager.caches_when_computed and row.num_tokens > 1:
+                self.manager.cache_blocks(request, request.num_computed_tokens)
+            if request.num_computed_tokens < request.num_tokens:
                 continue
             step.sampled.append(request)
             request.num_output_tokens += 1
             if request.num_output_tokens == 1:
                 request.first_token_time = now
-            if self._is_done(request):
-                self.manager.free(request, now=now)
-                request.status = RequestStatus.FINISHED
-                request.finish_time = now
-                step.finished.append(request)
-        if step.finished:
-            self.running = [r for r in self.running if r.status is RequestStatus.RUNNING]
+            if request.num_output_tokens >= self._num_outputs(request):
+                self._finish(step, request, now)
 
-    def _is_done(self, request: Request) -> bool:
+    def _num_outputs(self, request: Request) -> int:
+        """How many tokens *request* samples in the end."""
         limit = self.config.max_model_len
-        if request.num_output_tokens >= request.max_tokens:
-            return True
-        return limit is not None and request.num_tokens >= limit
+        if limit is None:
+            return request.max_tokens
+        return min(request.max_tokens, limit - request.num_prompt_tokens)
+
+    def _finish(self, step: Step, request: Request, now: float) -> None:
+        self.manager.free(request, now=now)
+        request.status = RequestStatus.FINISHED
+        request.finish_time = now
+        self.running.remove(request)
+        step.finished.append(request)

@@ -1,0 +1,180 @@
+"""The same schedule without looking at every request in every step.
+
+Requests that only decode are kept in a `Calendar`; only the others are scheduled one by one. While
+nothing but decoding can happen, whole steps are skipped over in a tight loop. Wherever the closed
+form does not hold (no room for all that need a block, more decodes than the budget, priorities
+with a prefill under way) the plain scheduler decides that step. `Engine(macro_steps=False)` runs
+every step the plain way, with the same results.
+"""
+
+from __future__ import annotations
+
+from sim.cache import BlockManager
+from sim.calendar import Calendar
+from sim.latency import LatencyModel, StepLoad
+from sim.request import Request
+from sim.scheduler import Scheduler, SchedulerConfig, Step
+from sim.stats import PrefixCacheStats
+
+
+class MacroScheduler(Scheduler):
+    """A `Scheduler` whose steps cost what changes in them, not what runs.
+
+    The first requests of `running` are those in the calendar, in the same order. A decoding
+    request behind a prefill stays out of it until the prefill is done.
+    """
+
+    def __init__(self, manager: BlockManager, config: SchedulerConfig | None = None) -> None:
+        super().__init__(manager, config)
+        self.calendar = Calendar(manager.block_size)
+        self._head_is_blocked = False  # the head found no room, and nothing has changed since
+        self._in_step = False
+
+    def add(self, request: Request) -> None:
+        super().add(request)
+        if self.config.policy == "priority":
+            self._head_is_blocked = False
+
+    def abort(self, request: Request, *, now: float = 0.0) -> bool:
+        if request in self.calendar.entries:
+            self.calendar.leave(request)
+            request.num_computed_tokens += self._in_step
+            self._store(request)
+        self._head_is_blocked = False
+        return super().abort(request, now=now)
+
+    def settle(self) -> None:
+        for request in self.calendar.entries:
+            self.calendar.settle(request)
+            request.num_computed_tokens += self._in_step
+
+    # One step
+
+    def schedule(self, now: float = 0.0) -> Step:
+        self._in_step = True
+        if not self._closed_form_holds():
+            return self._plain_step(now)
+        calendar = self.calendar
+        step = Step(stats=PrefixCacheStats(reset=self._was_reset))
+        self._was_reset = False
+        self._give_blocks(now)
+        step.decodes.num_decodes = num_decodes = len(calendar)
+        step.decodes.decode_context = calendar.context
+        budget, cap = self.config.max_num_batched_tokens - num_decodes, self._prefill_cap()
+        if len(self.running) > num_decodes:
+            self._head_is_blocked = False
+            budget = self._schedule_running(step, cap, budget, now, first=num_decodes)
+        if self.waiting and not step.preempted and not self._head_is_blocked:
+            self._admit_waiting(step, cap, budget, now)
+            # 0.23 counts every lookup, so there the head must be tried in every step.
+            self._head_is_blocked = not step.scheduled and self.config.rules == "0.33"
+        for row in step.scheduled:
+            row.request.num_computed_tokens += row.num_tokens
+        return step
+
+    def _closed_form_holds(self) -> bool:
+        """Whether all requests in the calendar can simply compute one token each."""
+        num_decodes = len(self.calendar)
+        return (
+            num_decodes <= self.config.max_num_batched_tokens
+            and len(self.calendar.needing()) <= self.manager.num_free_blocks
+            and (len(self.running) == num_decodes or self.config.policy == "fcfs")
+        )
+
+    def _plain_step(self, now: float) -> Step:
+        """Let the plain scheduler decide this step."""
+        for request in list(self.calendar.entries):
+            self.calendar.leave(request)
+            self._store(request)
+        self._head_is_blocked = False
+        return super().schedule(now)
+
+    def _give_blocks(self, now: float) -> None:
+        """What the requests in the calendar need in this step."""
+        calendar, manager = self.calendar, self.manager
+        filling, needing = calendar.filling(), calendar.needing()
+        for request in filling:
+            self._head_is_blocked = False  # it may hit what is stored now
+            calendar.settle(request)
+            manager.cache_blocks(request, request.num_computed_tokens + 1)
+        if needing:
+            for request in needing:
+                calendar.settle(request)
+            manager.grow(needing, now=now)
+
+    def update(self, step: Step, now: float = 0.0) -> None:
+        calendar = self.calendar
+        calendar.advance()
+        for request in calendar.ending():
+            self._store(request)
+            self._finish(step, request, now)
+        super().update(step, now)
+        self._in_step = False
+        if step.finished:
+            self._head_is_blocked = False
+        running = self.running
+        while len(calendar) < len(running) and _decodes(running[len(calendar)]):
+            self._join(running[len(calendar)])
+
+    def _join(self, request: Request) -> None:
+        private = request.keys.private_from
+        own = (
+            private is not None
+            and request.num_computed_tokens // self.manager.block_size >= private
+        )
+        stores = not self.manager.caches_when_computed and not (own and self.manager.events is None)
+        self.calendar.join(request, self._num_outputs(request), stores)
+
+    def _store(self, request: Request) -> None:
+        """Make findable what was computed in the calendar and nobody else could hit before."""
+        if not self.manager.caches_when_computed:
+            self.manager.cache_blocks(request, request.num_computed_tokens)
+
+    # Many steps
+
+    def skip_steps(
+        self, now: float, before: float, sample_at: float, latency: LatencyModel
+    ) -> tuple[float, int]:
+        """Compute every step from *now* on in which requests only decode and none of them ends.
+
+        Stops in front of the first step that ends at or after *before*, begins at or after
+        *sample_at*, has no room or could admit a request. Returns when that step begins, and how
+        many steps were computed.
+        """
+        calendar = self.calendar
+        last_step, first_step = calendar.last_step(), calendar.step
+        if last_step is None or not self._only_decodes():
+            return now, 0
+        load, manager = StepLoad(num_decodes=len(calendar)), self.manager
+        while calendar.step < last_step and now < sample_at:
+            load.decode_context = calendar.context
+            end = now + latency.step_time(load)
+            if end >= before or len(calendar.needing()) > manager.num_free_blocks:
+                break
+            self._give_blocks(now)
+            calendar.advance()
+            now = end
+            if not self._head_is_blocked and self._may_admit():
+                break
+        return now, calendar.step - first_step
+
+    def _only_decodes(self) -> bool:
+        num_decodes = len(self.calendar)
+        return (
+            len(self.running) == num_decodes <= self.config.max_num_batched_tokens
+            and not self._was_reset
+            and not self._may_admit()
+        )
+
+    def _may_admit(self) -> bool:
+        return (
+            bool(self.waiting)
+            and not self._head_is_blocked
+            and len(self.running) < self.config.max_num_seqs
+            and len(self.running) < self.config.max_num_batched_tokens
+        )
+
+
+def _decodes(request: Request) -> bool:
+    """Whether all known tokens but the one sampled last are computed."""
+    return request.num_output_tokens > 0 and (request.num_computed_tokens == request.num_tokens - 1)

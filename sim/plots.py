@@ -1,0 +1,241 @@
+"""Pictures of results: hit rate, memory and latency, of one run or of several side by side.
+
+Every function takes `Results`, draws on *ax* or on a figure of its own, and returns the `Axes`
+(`ax.figure.savefig(...)`; in a notebook, `ax.figure` as the last line shows it). Nothing here
+needs a display, imports pyplot or changes a style or backend that others use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from sim.results import Results
+from sim.style import (
+    INK,
+    LEGEND,
+    PLAIN,
+    dress,
+    label_ends,
+    latency_axis,
+    legible,
+    look,
+    new_axes,
+    new_figure,
+    say,
+    thin,
+    time_unit,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEMORY = {"used": "#0B4F7D", "cached": "#7FB5D9", "blank": "#E4E8EB"}
+"""Darker is fuller, so the picture reads in grey too."""
+MEMORY_LABELS = {"used": "in use", "cached": "cached, idle", "blank": "blank"}
+LATENCY_TITLES = {
+    "ttft": "Time to first token (TTFT)",
+    "tpot": "Time per output token (TPOT)",
+    "e2e": "End-to-end latency",
+    "queue_time": "Time in queue",
+}
+
+
+def hit_rate_over_time(results: Results, ax: Axes | None = None) -> Axes:
+    """The prefix-cache hit rate in tokens: since the start, and thin over the last 1000 requests.
+
+    The number at a line's end is its last value: the rate since the start of the run.
+    """
+    ax = ax or new_axes(num_labels=len(results.summary))
+    scale, unit = time_unit(results.series["time"])
+    ends = []
+    for i, (label, run) in enumerate(runs(results, results.series)):
+        window = thin(run, "hit_rate_window")
+        ax.plot(window["time"] / scale, window["hit_rate_window"], **look(i), lw=0.7, alpha=0.35)
+        ax.plot(run["time"] / scale, run["hit_rate"], **look(i), linewidth=2.0)
+        rates = run["hit_rate"].dropna()
+        if len(rates):
+            ends.append(
+                (rates.iloc[-1], f"{legible(label)}  {rates.iloc[-1]:.1%}", look(i)["color"])
+            )
+    top = results.series[["hit_rate", "hit_rate_window"]].max().max()
+    ax.set_ylim(0, min(1.0, 1.12 * top) if top > 0 else 1.0)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    ax.set_ylabel("hit tokens / queried tokens")
+    ax.set_xlabel(f"simulated time ({unit})")
+    ax.margins(x=0)
+    dress(ax, "Prefix-cache hit rate", "bold: since the start · thin: the last 1,000 requests")
+    label_ends(ax, ends)
+    if not ends:
+        say(ax, "nothing was looked up in the cache")
+    return ax
+
+
+def memory_over_time(
+    results: Results, ax: Axes | None = None, *, policy: str | None = None
+) -> Axes:
+    """Where the blocks of one run are: in use, idle but cached, blank; GiB on the right axis.
+
+    *policy*: which run, if there are several (`memory_panels` shows all of them).
+    """
+    labels = list(results.summary["policy"])
+    if policy is None and len(labels) != 1:
+        raise ValueError(f"{results!r}: name one run with policy=..., or use memory_panels")
+    row = results.summary.iloc[0 if policy is None else labels.index(policy)]
+    ax = ax or new_axes()
+    draw_memory(ax, results, row)
+    pool = f"{row['num_blocks']:,} blocks of {row['block_size']} tokens"
+    dress(ax, f"KV-cache memory: {legible(row['policy'])}", f"{pool} · {peak(row)}")
+    grid_on_top(ax)
+    above = {"bbox_to_anchor": (1.0, 1.0), "ncols": 3} | LEGEND
+    ax.legend(handles=memory_legend(), loc="lower right", **above)
+    return ax
+
+
+def memory_panels(results: Results) -> list[Axes]:
+    """`memory_over_time` of every run: one figure, a panel each."""
+    num_columns = 1 if len(results.summary) < 2 else 2
+    num_rows = max(1, ceil(len(results.summary) / num_columns))
+    figure = new_figure(5.5 * num_columns, 0.7 + 2.7 * num_rows)
+    grid = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True).flatten()
+    figure.suptitle("KV-cache memory", x=0.01, ha="left", fontsize=12.5, weight="bold", color=INK)
+    figure.legend(handles=memory_legend(), loc="upper right", ncols=3, **LEGEND)
+    panels = list(grid[: len(results.summary)])
+    for ax, (_, row) in zip(panels, results.summary.iterrows(), strict=True):
+        draw_memory(ax, results, row)
+        dress(ax, legible(row["policy"]), peak(row))
+        grid_on_top(ax)
+    for ax in panels[:-num_columns]:
+        ax.set_xlabel("")
+    for ax in panels[-num_columns:]:  # the right column may end a row earlier than the left
+        ax.tick_params(labelbottom=True)
+    for ax in grid[len(panels) :]:
+        ax.remove()
+    return panels
+
+
+def draw_memory(ax: Axes, results: Results, row: pd.Series[Any]) -> None:
+    """The stacked blocks of the run of summary row *row*, on bare axes."""
+    scale, unit = time_unit(results.series["time"])
+    run = results.series[results.series["policy"] == row["policy"]]
+    run = thin(run, "num_used_blocks")
+    # Back to front, each layer down to 0: layers that only touch would let the paper show through.
+    top = run[[f"num_{kind}_blocks" for kind in MEMORY]].to_numpy().cumsum(axis=1)
+    colors = list(MEMORY.values())
+    for layer in reversed(range(len(colors))):
+        color = colors[layer]
+        ax.fill_between(run["time"] / scale, top[:, layer], step="post", color=color, linewidth=0)
+    num_blocks = max(1, row["num_blocks"])
+    ax.set_ylim(0, num_blocks)
+    ax.margins(x=0)
+    ax.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 2.5, 5, 10]))
+    ax.yaxis.set_major_formatter(PLAIN)
+    ax.set_ylabel("blocks")
+    ax.set_xlabel(f"simulated time ({unit})")
+    if not isnan(row["kv_bytes_per_token"]):
+        add_bytes_axis(ax, row["kv_bytes_per_token"] * row["block_size"], num_blocks)
+    if run.empty:
+        say(ax, "no samples")
+
+
+def add_bytes_axis(ax: Axes, block_bytes: float, num_blocks: int) -> None:
+    """The same height in GiB (MiB for a pool under 1 GiB), on the right."""
+    size, unit = (2**30, "GiB") if num_blocks * block_bytes >= 2**30 else (2**20, "MiB")
+    factor = block_bytes / size
+    right = ax.secondary_yaxis(
+        "right", functions=(lambda y: np.asarray(y) * factor, lambda y: np.asarray(y) / factor)
+    )
+    right.set_ylabel(unit, fontsize=9.5, color=INK)
+    right.yaxis.set_major_formatter(PLAIN)
+    right.tick_params(colors=INK, labelsize=9, length=0)
+    right.spines["right"].set_visible(False)
+
+
+def grid_on_top(ax: Axes) -> None:
+    """A faint white grid over the areas, which would hide one below them."""
+    ax.grid(True, color="white", alpha=0.35, linewidth=0.8)
+    ax.set_axisbelow(False)
+
+
+def memory_legend() -> list[Patch]:
+    """A coloured square for each kind of block."""
+    return [Patch(color=color, label=MEMORY_LABELS[kind]) for kind, color in MEMORY.items()]
+
+
+def peak(row: pd.Series[Any]) -> str:
+    """How full the pool of summary row *row* was at most."""
+    return "" if isnan(row["peak_usage"]) else f"at most {row['peak_usage']:.1%} in use"
+
+
+def latency_cdf(results: Results, metric: str = "ttft", ax: Axes | None = None) -> Axes:
+    """The share of requests served within a time. *metric*: ttft, tpot, e2e or queue_time.
+
+    Requests without a value (refused, unfinished) are left out; the subtitle says how many.
+    """
+    if metric not in LATENCY_TITLES:
+        raise ValueError(f"metric is {metric!r}; it must be one of {', '.join(LATENCY_TITLES)}")
+    ax = ax or new_axes(num_labels=len(results.summary))
+    scale, unit, unit_name = (
+        (1e3, "ms", "milliseconds") if metric == "tpot" else (1, "s", "seconds")
+    )
+    seen = [np.zeros(0)]
+    for i, (label, run) in enumerate(runs(results, results.requests)):
+        values = np.sort(run[metric].dropna().to_numpy()) * scale
+        if not values.size:
+            continue
+        seen.append(values)
+        p50, p95 = np.percentile(values, [50, 95])
+        name = f"{legible(label)}  {short(p50)} / {short(p95)}"
+        ax.ecdf(values, **look(i), linewidth=1.8, label=name)
+    latency_axis(ax, np.concatenate(seen))
+    ax.set_ylim(0, 1.01)
+    ax.set_yticks([0, 0.25, 0.5, 0.75, 0.95], ["0%", "25%", "50%", "75%", "95%"])
+    ax.set_ylabel("share of requests")
+    ax.set_xlabel(unit_name)
+    missing = int(results.requests[metric].isna().sum())
+    left_out = f" · {missing:,} of {len(results.requests):,} have none" if missing else ""
+    dress(ax, LATENCY_TITLES[metric], f"share of requests at least this fast{left_out}")
+    if len(seen) == 1:
+        say(ax, "no request got this far")
+    else:
+        legend = {"title": f"p50 / p95 ({unit})", "bbox_to_anchor": (1.0, 1.0)} | LEGEND
+        ax.legend(loc="upper left", **legend)
+    return ax
+
+
+def save_all(results: Results, folder: str | Path, formats: Sequence[str] = ("png",)) -> list[Path]:
+    """Draw every picture into *folder*: hit_rate, memory, and each latency that any request has."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = {"hit_rate": hit_rate_over_time(results)}
+    pictures["memory"] = (
+        memory_over_time(results) if len(results.summary) == 1 else memory_panels(results)[0]
+    )
+    for metric in LATENCY_TITLES:
+        if results.requests[metric].notna().any():
+            pictures[metric] = latency_cdf(results, metric)
+    paths = []
+    for name, ax in pictures.items():
+        for suffix in formats:
+            paths.append(folder / f"{name}.{suffix}")
+            cast("Figure", ax.figure).savefig(paths[-1])
+    return paths
+
+
+def short(value: float) -> str:
+    """*value* with three digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
+
+
+def runs(results: Results, table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each run's label and its rows of *table*, in the order of the summary."""
+    for label in results.summary["policy"]:
+        yield str(label), table[table["policy"] == label]
