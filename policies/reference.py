@@ -8,7 +8,7 @@ versions: `free_order` and `null_block` (docs/fidelity.md).
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, Literal, cast
+from typing import Literal, cast, get_args
 
 from policies.free_queue import FreeQueue
 from policies.lru import LRU
@@ -122,7 +122,7 @@ class ReferenceBlockManager(BlockManager):
         max_model_len: int | None = None,
         events: EventSink | None = None,
     ) -> None:
-        check_pool_size(num_blocks, block_size, null_block)
+        check_pool(num_blocks, block_size, null_block, free_order, watermark)
         self.num_blocks = num_blocks - null_block
         self.block_size = block_size
         self.free_order = free_order
@@ -301,6 +301,8 @@ class ReferenceBlockManager(BlockManager):
     def evict_blocks(self, block_ids: Iterable[int]) -> None:
         """Make these blocks unfindable where they are, in use or not; none is freed."""
         for block_id in block_ids:
+            if not 0 <= block_id < len(self.blocks):
+                raise ValueError(f"block {block_id}; ids are 0 to {len(self.blocks) - 1}")
             block = self.blocks[block_id]
             if block.block_hash is None:
                 continue
@@ -390,10 +392,18 @@ def stored_event(request: Request, start: int, stop: int, block_size: int) -> Bl
     )
 
 
-def check_pool_size(num_blocks: Any, block_size: Any, null_block: bool) -> None:
-    """Refuse a pool that could hold nothing."""
+def check_pool(
+    num_blocks: int, block_size: int, null_block: bool, free_order: FreeOrder, watermark: float
+) -> None:
+    """Refuse a pool that could hold nothing, and values that mean nothing."""
     least = 1 + null_block
-    if num_blocks < least:
-        raise ConfigError(f"num_blocks is {num_blocks}; it must be at least {least}")
-    if block_size < 1:
-        raise ConfigError(f"block_size is {block_size} tokens; it must be at least 1")
+    if type(num_blocks) is not int or num_blocks < least:
+        raise ConfigError(f"num_blocks is {num_blocks!r}; it must be a whole number >= {least}")
+    if type(block_size) is not int or block_size < 1:
+        raise ConfigError(f"block_size is {block_size!r} tokens; it must be a whole number >= 1")
+    if free_order not in get_args(FreeOrder):
+        raise ConfigError(
+            f"free_order is {free_order!r}; it must be {' or '.join(get_args(FreeOrder))}"
+        )
+    if not 0 <= watermark < 1:
+        raise ConfigError(f"watermark is {watermark}; it must be a share of the pool, 0 to below 1")

@@ -15,10 +15,10 @@ Block ids do not exist here; blocks without content are only counted.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 from policies.lru import LRU
-from policies.reference import FreeOrder, check_pool_size, stored_event
+from policies.reference import FreeOrder, check_pool, stored_event
 from sim.cache import (
     NO_HIT,
     AllBlocksCleared,
@@ -64,8 +64,8 @@ class Node:
 class Copy(Span):
     """Memory that holds the whole content of one node.
 
-    *above*: if the copy was cut, the part just before it. A request that held the copy before the
-    cut holds both parts and finds the other one here.
+    *above*: if the copy was cut while in use, the part just before it. A request that held the copy
+    before the cut holds both parts and finds the other one here.
     *is_new*: no request has reused or released it yet, so its policy does not know it.
     *node* is None once the content was taken away by `evict_content`.
     """
@@ -99,6 +99,8 @@ class Unhashed(Span):
 
     __slots__ = ()
 
+    node: ClassVar[None] = None
+
     def key(self, i: int) -> Hashable | None:
         return None
 
@@ -120,9 +122,15 @@ class Table:
 
     def parts(self) -> list[Copy]:
         """Every span held, the deepest first."""
+        spans = self.spans
+        for span in spans:
+            if span.above is not None:
+                break
+        else:
+            return spans[::-1]
         parts: list[Copy] = []
         position = 0
-        for span in self.spans:
+        for span in spans:
             if span.start != position:
                 parts += reversed(span.parts_above(position))
             parts.append(span)
@@ -136,6 +144,8 @@ class VLLMBlockManager(BlockManager):
 
     Parameters are those of `ReferenceBlockManager`, and so are the decisions.
     """
+
+    grows_blindly: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -151,7 +161,7 @@ class VLLMBlockManager(BlockManager):
         max_model_len: int | None = None,
         events: EventSink | None = None,
     ) -> None:
-        check_pool_size(num_blocks, block_size, null_block)
+        check_pool(num_blocks, block_size, null_block, free_order, watermark)
         self.num_blocks = num_blocks - null_block
         self.block_size = block_size
         self.enable_caching = enable_caching
@@ -177,18 +187,18 @@ class VLLMBlockManager(BlockManager):
         if not self.enable_caching or request.skip_reading_prefix_cache:
             return NO_HIT
         keys = request.keys
-        stop = (request.num_tokens - 1) // self.block_size
+        stop = (request.num_prompt_tokens + request.num_output_tokens - 1) // self.block_size
         spans: list[Span] = []
         position, children = 0, self._root.children
         while position < stop and children:
             node = children.get(keys[position])
             if node is None or not node.copies:
                 break
-            end = min(position + node.num_blocks, stop)
-            num_equal = keys.common(node.keys, position, end)
             spans.append(node.copies[0])
+            end = position + node.num_blocks
+            num_equal = keys.common(node.keys, position, end if end < stop else stop)
             position += num_equal
-            if num_equal < node.num_blocks:
+            if position < end:
                 break
             children = node.children
         if self.use_eagle and spans:
@@ -212,15 +222,16 @@ class VLLMBlockManager(BlockManager):
         reserved_blocks: int = 0,
         delay_cache_blocks: bool = False,
     ) -> Allocation | None:
-        if num_new_tokens < 0 or (num_new_tokens == 0 and not hit.num_tokens):
+        num_hit_tokens, hits = hit
+        if num_new_tokens <= 0 and (num_new_tokens or not num_hit_tokens):
             raise ValueError(f"num_new_tokens is {num_new_tokens}; it must be at least 1")
-        block_size = self.block_size
         table = self._tables.get(request.request_id)
-        num_hits = hit.num_tokens // block_size
-        num_owned = num_hits + (table.num_stored + table.num_unhashed if table else 0)
-        num_tokens = request.num_computed_tokens + hit.num_tokens + num_new_tokens
-
+        num_owned = num_hits = num_hit_tokens // self.block_size
+        if table:
+            num_owned += table.num_stored + table.num_unhashed
+        num_tokens = request.num_computed_tokens + num_hit_tokens + num_new_tokens
         num_new = self._num_missing(num_tokens + num_lookahead_tokens, num_owned)
+
         num_needed = num_new + reserved_blocks
         if full_sequence_must_fit:
             num_needed = max(num_needed, self._num_missing(request.num_tokens, num_owned))
@@ -230,15 +241,18 @@ class VLLMBlockManager(BlockManager):
         if num_needed + num_hits > num_free and num_needed + _num_idle(hit, num_hits) > num_free:
             return None
 
-        if table is None:
+        if not table:
             table = self._tables[request.request_id] = Table(self._root)
         if num_hits:
-            self._touch(table, hit.spans, num_hits, request, now)
+            self._touch(table, hits, num_hits, request, now)
         if num_new:
             self._take(num_new)
             table.num_unhashed += num_new
-        if not delay_cache_blocks:
-            self._store(table, request, min(num_tokens, request.num_tokens))
+        if self.enable_caching and not delay_cache_blocks:
+            num_known = request.num_prompt_tokens + request.num_output_tokens
+            stop = (num_tokens if num_tokens < num_known else num_known) // self.block_size
+            if stop > table.num_stored:
+                self._store(table, request, stop)
         return Allocation(num_new, ())
 
     def _num_missing(self, num_tokens: int, num_owned: int) -> int:
@@ -254,52 +268,55 @@ class VLLMBlockManager(BlockManager):
         """Mark the hits as used; a span of which only a part is hit is cut first."""
         policy_hit, held = self.policy.hit, table.spans
         num_left = num_hits
-        for span in cast("Sequence[Copy]", spans):
+        span: Copy
+        for span in spans:  # type: ignore[assignment]
             if span.num_blocks > num_left:
-                self._split(cast("Node", span.node), num_left)
-                span = cast("Copy", span.above)
+                span = self._split(span.node, num_left).copies[0]  # type: ignore[arg-type]
             num_left -= span.num_blocks
             policy_hit(span, request, now)
-            if span.ref_cnt == 0:
+            if not span.ref_cnt:
                 self._num_held -= span.num_blocks
             span.ref_cnt += 1
             span.is_new = False
             held.append(span)
-        table.tip = cast("Node", span.node)
+        table.tip = span.node  # type: ignore[assignment]
         table.num_stored += num_hits
 
     def _take(self, num_blocks: int) -> None:
         """Take free blocks: those without content first, then what the policy gives up."""
-        num_blank = min(num_blocks, self._num_blank)
-        self._num_blank -= num_blank
-        num_blocks -= num_blank
-        if not num_blocks:
+        num_blank = self._num_blank
+        if num_blocks <= num_blank:
+            self._num_blank = num_blank - num_blocks
             return
+        self._num_blank = 0
+        num_blocks -= num_blank
         self._num_held -= num_blocks
-        policy = self.policy
+        victim, evicted = self.policy.victim, self.policy.evicted
         while num_blocks:
-            span, num_evicted = policy.victim(num_blocks)
+            span, num_evicted = victim(num_blocks)
             num_blocks -= num_evicted
-            if type(span) is Copy and span.node:
-                self._evict(span, span.node, num_evicted)
-            else:
+            node = span.node  # type: ignore[attr-defined]
+            if node is None:
                 span.num_blocks -= num_evicted
                 self._num_unhashed_held -= num_evicted
-            policy.evicted(span, num_evicted)
+            else:
+                self._evict(span, node, num_evicted)  # type: ignore[arg-type]
+            evicted(span, num_evicted)
 
     def _evict(self, copy: Copy, node: Node, num_blocks: int) -> None:
         """Take the *num_blocks* deepest blocks of an unused copy out of the tree."""
-        if num_blocks < copy.num_blocks and (node.children or len(node.copies) > 1):
-            self._split(node, copy.num_blocks - num_blocks)
-        copy.num_blocks -= num_blocks
-        if copy.num_blocks:  # a leaf with one copy shrinks where it is
-            node.num_blocks = copy.num_blocks
+        self.num_evicted_blocks += num_blocks
+        num_left = copy.num_blocks - num_blocks
+        if num_left and (node.children or len(node.copies) > 1):
+            self._split(node, num_left)
+            num_left = 0
+        copy.num_blocks = num_left
+        if num_left:  # a leaf with one copy shrinks where it is
+            node.num_blocks = num_left
         else:
             node.copies.remove(copy)
-            copy.above = None
-            if not node.copies:
+            if not node.copies and not node.children:
                 self._prune(node)
-        self.num_evicted_blocks += num_blocks
         if self.events:
             first = copy.start + copy.num_blocks
             copies_left = len(node.copies) - (copy.num_blocks > 0)
@@ -329,8 +346,9 @@ class VLLMBlockManager(BlockManager):
         for lower in node.copies:
             part = Copy(upper, num_upper, lower.start, lower.ref_cnt)
             upper.copies.append(part)
-            part.note, part.is_new, part.above = lower.note, lower.is_new, lower.above
-            lower.above = part
+            part.note, part.is_new = lower.note, lower.is_new
+            if lower.ref_cnt:
+                part.above, lower.above = lower.above, part
             lower.start = start
             lower.num_blocks = node.num_blocks
             if not lower.is_new:
@@ -338,9 +356,9 @@ class VLLMBlockManager(BlockManager):
         return upper
 
     def cut(self, span: Span, num_blocks: int) -> Span:
-        copy = cast("Copy", span)
-        self._split(cast("Node", copy.node), copy.num_blocks - num_blocks)
-        return cast("Span", copy.above)
+        node = cast("Node", cast("Copy", span).node)
+        place = node.copies.index(cast("Copy", span))
+        return self._split(node, span.num_blocks - num_blocks).copies[place]
 
     def grow(self, requests: Collection[Request], *, now: float = 0.0) -> None:
         self._take(len(requests))
@@ -350,16 +368,15 @@ class VLLMBlockManager(BlockManager):
 
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
         table = self._tables.get(request.request_id)
-        if table:
-            num_blocks = min(table.num_stored + table.num_unhashed, len(request.keys))
-            self._store(table, request, min(num_tokens, num_blocks * self.block_size))
+        if table and self.enable_caching:
+            stop = min(num_tokens // self.block_size, table.num_stored + table.num_unhashed)
+            stop = min(stop, len(request.keys))
+            if stop > table.num_stored:
+                self._store(table, request, stop)
 
-    def _store(self, table: Table, request: Request, num_tokens: int) -> None:
-        """Make the blocks that *num_tokens* tokens fill findable: copies in the tree."""
+    def _store(self, table: Table, request: Request, stop: int) -> None:
+        """Make the request's blocks before *stop* findable: copies in the tree."""
         start, keys = table.num_stored, request.keys
-        stop = num_tokens // self.block_size
-        if stop <= start or not self.enable_caching:
-            return
         table.num_unhashed -= stop - start
         table.num_stored = stop
         if self.events:
@@ -386,11 +403,10 @@ class VLLMBlockManager(BlockManager):
             key = keys[start]
             child = node.children.get(key)
             if child is None:
-                num_blocks = min(stop - start, self._max_span or stop)
+                num_blocks = self._max_span or stop - start
                 child = node.children[key] = Node(node, keys, start, num_blocks, key)
             else:
-                end = min(start + child.num_blocks, stop)
-                num_blocks = keys.common(child.keys, start, end)
+                num_blocks = keys.common(child.keys, start, min(start + child.num_blocks, stop))
                 if num_blocks < child.num_blocks:
                     child = self._split(child, num_blocks)
             copy = Copy(child, num_blocks, start, ref_cnt=1)
@@ -427,15 +443,17 @@ class VLLMBlockManager(BlockManager):
         if table.num_unhashed:
             self._free_unhashed(Unhashed(table.num_unhashed), request, now)
         for span in table.parts():
-            span.ref_cnt -= 1
             span.is_new = False
-            if span.ref_cnt:
+            if span.ref_cnt > 1:
+                span.ref_cnt -= 1
                 continue
-            if span.node is None:
-                self._free_unhashed(span, request, now)
-            else:
+            span.ref_cnt = 0
+            span.above = None
+            if span.node:
                 release(span, request, now)
                 self._num_held += span.num_blocks
+            else:
+                self._free_unhashed(span, request, now)
 
     def _free_unhashed(self, span: Span, request: Request, now: float) -> None:
         if self._orders_unhashed:

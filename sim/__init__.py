@@ -1,1 +1,36 @@
-"""The simulator: contracts, scheduler, engine, results and the command line."""
+"""The simulator: contracts, scheduler, engine, results and the command line.
+
+    from sim import run, replay, Engine, Results
+    results = run("configs/quickstart.yaml")
+
+Names are loaded when they are first used, so that `import sim` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sim import plots
+    from sim.engine import Engine
+    from sim.experiment import run
+    from sim.replay import replay
+    from sim.results import Results
+
+_HOMES = {
+    "Engine": "sim.engine",
+    "Results": "sim.results",
+    "plots": "sim.plots",
+    "replay": "sim.replay",
+    "run": "sim.experiment",
+}
+
+__all__ = ["Engine", "Results", "plots", "replay", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sim' has no attribute {name!r}")
+    module = import_module(_HOMES[name])
+    return module if name == "plots" else getattr(module, name)

@@ -213,6 +213,9 @@ class BlockManager(Pool):
         (*has_scheduled_reqs*).
         """
 
+    grows_blindly: ClassVar[bool] = False
+    """True: `grow` does not look at the requests' counters, which may then be out of date."""
+
     def grow(self, requests: Collection[Request], *, now: float = 0.0) -> None:
         """One more block for each of these decoding requests, whose table is full.
 

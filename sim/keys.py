@@ -14,7 +14,8 @@ import sys
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import index
 from typing import Any
 
 from sim.hashing import HashFunction, block_hash, none_hash
@@ -105,9 +106,9 @@ class ChunkKeys(BlockKeys):
         return self.num_tokens // self.block_size
 
     def __getitem__(self, i: int, /) -> int:
-        end = (i + 1) * self.block_size
-        if end <= self.num_prompt_tokens:
-            return self.ids[(end - 1) // self.chunk_size] << POSITION_BITS | i
+        last_token = (i + 1) * self.block_size - 1
+        if last_token < self.num_prompt_tokens:
+            return self.ids[last_token // self.chunk_size] << POSITION_BITS | i
         return self.output_id << POSITION_BITS | i
 
     def common(self, other: BlockKeys, start: int, stop: int) -> int:
@@ -203,23 +204,26 @@ class TokenKeys(BlockKeys):
         images: Sequence[Image] = (),
         salt: str | None = None,
     ) -> None:
-        self._ids = list(token_ids)
+        self._ids = list(map(index, token_ids))  # plain ints: NumPy's would hash differently
         self._hashes: list[bytes] = []
         self.block_size = block_size
         self.hash_function = hash_function
-        self.lora = lora
-        self.images = images
-        self.salt = salt
+        # Interned: pickle must see one object per name, whoever made the strings.
+        self.lora = (sys.intern(lora[0]), sys.intern(lora[1])) if lora else None
+        self.images = [replace(i, identifier=sys.intern(i.identifier)) for i in images]
+        self.salt = sys.intern(salt) if salt else None
 
     def append(self, token_ids: Sequence[int]) -> None:
         """Add sampled tokens at the end."""
-        self._ids.extend(token_ids)
+        self._ids.extend(map(index, token_ids))
 
     def __len__(self) -> int:
         return len(self._ids) // self.block_size
 
     def __getitem__(self, i: int, /) -> bytes:
         hashes = self._hashes
+        if i < 0:
+            raise IndexError(f"block {i}; blocks are counted from 0")
         while len(hashes) <= i:
             block = len(hashes)
             if block >= len(self):
@@ -247,8 +251,7 @@ class TokenKeys(BlockKeys):
             extra.append(("lora", *self.lora))
         for image in self.images:
             if stop > image.offset and start < image.offset + image.length:
-                # Interned: pickle must see one object per name, whoever made the strings.
-                extra.append(("mm", sys.intern(image.identifier), image.offset - start))
-        if self.salt and block == 0:
+                extra.append(("mm", image.identifier, image.offset - start))
+        if self.salt is not None and block == 0:
             extra.append(("cache_salt", self.salt))
         return tuple(extra) or None

@@ -98,8 +98,9 @@ class MacroScheduler(Scheduler):
             calendar.settle(request)
             manager.cache_blocks(request, request.num_computed_tokens + 1)
         if needing:
-            for request in needing:
-                calendar.settle(request)
+            if not manager.grows_blindly:
+                for request in needing:
+                    calendar.settle(request)
             manager.grow(needing, now=now)
 
     def update(self, step: Step, now: float = 0.0) -> None:

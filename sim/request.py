@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
+from operator import attrgetter
 
 from sim.keys import BlockKeys
 
@@ -20,7 +21,7 @@ class RequestStatus(Enum):
     REFUSED = "refused"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Request:
     """One prompt and its answer.
 
@@ -39,15 +40,15 @@ class Request:
     abort_time: float | None = None  # the client hangs up at this moment
     session: int | str | None = None
 
-    status: RequestStatus = RequestStatus.WAITING
-    reason: str = ""  # why it was refused
-    num_output_tokens: int = 0
-    num_computed_tokens: int = 0
-    num_cached_tokens: int = -1  # hit tokens at the first admission; -1 before it
-    num_preemptions: int = 0
-    first_scheduled_time: float = math.nan
-    first_token_time: float = math.nan
-    finish_time: float = math.nan
+    status: RequestStatus = field(default=RequestStatus.WAITING, init=False)
+    reason: str = field(default="", init=False)  # why it was refused
+    num_output_tokens: int = field(default=0, init=False)
+    num_computed_tokens: int = field(default=0, init=False)
+    num_cached_tokens: int = field(default=-1, init=False)  # hit at the first admission, -1 before
+    num_preemptions: int = field(default=0, init=False)
+    first_scheduled_time: float = field(default=math.nan, init=False)
+    first_token_time: float = field(default=math.nan, init=False)
+    finish_time: float = field(default=math.nan, init=False)
 
     @property
     def num_tokens(self) -> int:
@@ -56,7 +57,7 @@ class Request:
 
     def fresh(self) -> Request:
         """The same request as its workload made it, nothing computed yet."""
-        return Request(*(getattr(self, name) for name in _ASKED))
+        return Request(*_asked(self))
 
 
-_ASKED = tuple(field.name for field in fields(Request))[:9]
+_asked = attrgetter(*(f.name for f in fields(Request) if f.init))

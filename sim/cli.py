@@ -1,0 +1,146 @@
+"""The command `kvsim`: its options, and its exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sim.errors import KvsimError
+
+EXIT_CODES = """\
+exit codes:
+  0    done
+  1    golden: some recording differs
+  2    a configuration, trace, option or file that must be mended (one line on stderr)
+  130  interrupted (Ctrl-C); earlier results are untouched
+  141  whoever read the output stopped reading
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command in *argv* (default: the program's arguments); its exit code."""
+    arguments = parser().parse_args(argv)
+    try:
+        from sim.commands import COMMANDS  # nothing is loaded for --help
+
+        code = COMMANDS[arguments.command](arguments)
+        sys.stdout.flush()
+        return code
+    except KvsimError as error:
+        print(f"kvsim: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return 141
+    except KeyboardInterrupt:
+        print("kvsim: interrupted", file=sys.stderr)
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="kvsim",
+        description="Simulate the KV-cache policies of LLM serving engines.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action=_Version)
+    commands = top.add_subparsers(
+        title="commands", dest="command", metavar="COMMAND", required=True
+    )
+    for add in (_add_run, _add_replay, _add_golden, _add_list, _add_example):
+        add(commands)
+    return top
+
+
+class _Version(argparse.Action):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(nargs=0, help="print the version and exit", **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from sim.provenance import installed
+
+        print(f"kvsim {installed('kvsim') or '(not installed)'}")
+        parser.exit()
+
+
+def _command(commands: Any, name: str, about: str) -> argparse.ArgumentParser:
+    one: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=about,
+        description=about,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return one
+
+
+def _add_run(commands: Any) -> None:
+    run = _command(commands, "run", "Run an experiment; write tables, plots and its config.")
+    run.add_argument("config", metavar="CONFIG", type=Path, help="a YAML file")
+    run.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="overrides",
+        help="change one value, e.g. cache.num_blocks=4096 (may be repeated)",
+    )
+    run.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        help="the results' folder (default: the config's report.out, else results/<name>)",
+    )
+
+
+def _add_replay(commands: Any) -> None:
+    replay = _command(
+        commands,
+        "replay",
+        "Replay a trace through one block manager, without a clock, and count the hits.",
+    )
+    replay.add_argument("trace", metavar="TRACE", help="a file, as given or under $KVSIM_DATA")
+    replay.add_argument(
+        "--format", default="mooncake", help="the workload that reads it (mooncake)"
+    )
+    replay.add_argument(
+        "--num-blocks", type=int, required=True, help="pool size; the null block is one of them"
+    )
+    replay.add_argument("--block-size", type=int, help="tokens per block (the format's default)")
+    replay.add_argument("--manager", default="reference", help="(reference)")
+    replay.add_argument("--policy", help="the manager's eviction policy (its default)")
+    replay.add_argument("--free-order", help="tail or unhashed_first (the manager's default)")
+    replay.add_argument(
+        "--null-block",
+        action=argparse.BooleanOptionalAction,
+        help="reserve block 0, as vLLM does (the manager's default)",
+    )
+    replay.add_argument("--decode", action="store_true", help="answers occupy blocks too")
+    replay.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_golden(commands: Any) -> None:
+    about = "Replay recordings of real vLLM and report the first difference of each."
+    golden = _command(commands, "golden", about)
+    golden.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="recordings or folders")
+    golden.add_argument("--manager", default="reference", help="(reference)")
+
+
+def _add_list(commands: Any) -> None:
+    _command(commands, "list", "List managers, policies, workloads and latency models.")
+
+
+def _add_example(commands: Any) -> None:
+    about = "Walk through the specification's worked example, block by block."
+    example = _command(commands, "example", about)
+    example.add_argument("config", metavar="CONFIG", nargs="?", type=Path, help="another example")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
