@@ -396,11 +396,14 @@ def check_pool(
     num_blocks: int, block_size: int, null_block: bool, free_order: FreeOrder, watermark: float
 ) -> None:
     """Refuse a pool that could hold nothing, and values that mean nothing."""
+    for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
+        if type(value) is not int:
+            raise ConfigError(f"{name} is {value!r}; it must be a whole number")
     least = 1 + null_block
-    if type(num_blocks) is not int or num_blocks < least:
-        raise ConfigError(f"num_blocks is {num_blocks!r}; it must be a whole number >= {least}")
-    if type(block_size) is not int or block_size < 1:
-        raise ConfigError(f"block_size is {block_size!r} tokens; it must be a whole number >= 1")
+    if num_blocks < least:
+        raise ConfigError(f"num_blocks is {num_blocks}; it must be at least {least}")
+    if block_size < 1:
+        raise ConfigError(f"block_size is {block_size} tokens; it must be at least 1")
     if free_order not in get_args(FreeOrder):
         raise ConfigError(
             f"free_order is {free_order!r}; it must be {' or '.join(get_args(FreeOrder))}"

@@ -71,6 +71,14 @@ class Pool(ABC):
 
     num_blocks: int  # blocks that can hold KV (the null block is not among them)
     block_size: int  # tokens
+    leaf_only: bool = False  # True: only spans that `may_evict` allows are to be offered
+
+    def may_evict(self, span: Span) -> bool:
+        """Whether a held *span* may be offered: in leaf mode not while longer content hangs on it.
+
+        A policy asks only if `leaf_only`; what it skips keeps its place.
+        """
+        return True
 
     @abstractmethod
     def cut(self, span: Span, num_blocks: int) -> Span:
@@ -94,7 +102,16 @@ class EvictionPolicy(ABC):
     """True: spans without content are ordered too, which `free_order="tail"` then asks for.
     False: the manager keeps them aside and always hands them out first."""
 
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Hints that every request must carry (`Workload.hints`); checked before a run starts."""
+    is_offline: ClassVar[bool] = False
+    """True: `prepare` is called with all requests, in their order, before the run."""
+
     pool: Pool
+    waiting: Collection[Request] = ()  # the scheduler's waiting queue, if one runs
+
+    def prepare(self, requests: Sequence[Request]) -> None:
+        """See the future (offline policies only): the requests in the order of their arrival."""
 
     def bind(self, pool: Pool) -> None:
         """Serve *pool*, from empty. Called once, before anything else."""

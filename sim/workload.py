@@ -12,10 +12,12 @@ class Workload(ABC):
     """Requests in arrival order (ties: file order), as fresh objects on every iteration.
 
     *block_size*: tokens per block of the requests' keys; the manager's must be the same.
+    *hints*: the names that every request's `hints` has; a policy may need some of them.
     *notes*: what a reader of results should know about the input, e.g. that rows were sorted.
     """
 
     block_size: int
+    hints: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
     @abstractmethod
