@@ -7,13 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from operator import attrgetter
-from types import MappingProxyType
 from typing import Any
 
 from sim.keys import BlockKeys
-
-
-NO_HINTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class RequestStatus(Enum):
@@ -45,7 +41,7 @@ class Request:
     skip_reading_prefix_cache: bool = False  # vLLM sets it for prompt_logprobs
     abort_time: float | None = None  # the client hangs up at this moment
     session: int | str | None = None
-    hints: Mapping[str, Any] = NO_HINTS  # what the workload knows besides: turn, type, tool, ...
+    hints: Mapping[str, Any] | None = None  # what the workload knows besides: turn, type, ...
 
     status: RequestStatus = field(default=RequestStatus.WAITING, init=False)
     reason: str = field(default="", init=False)  # why it was refused
