@@ -175,6 +175,7 @@ class VLLMBlockManager(BlockManager):
         self.policy.bind(self)
         self._orders_unhashed = free_order == "tail" and self.policy.ranks_unhashed
         self._max_span = self.policy.max_span
+        self._is_plain = enable_caching and not use_eagle and max_model_len is None
         self._root = Node(None, cast("BlockKeys", ()), 0, 0, None)
         self._tables: dict[int | str, Table] = {}
         self._num_blank = self.num_blocks  # free blocks that the policy does not order
@@ -295,40 +296,43 @@ class VLLMBlockManager(BlockManager):
         while num_blocks:
             span, num_evicted = victim(num_blocks)
             num_blocks -= num_evicted
-            node = span.node  # type: ignore[attr-defined]
+            num_left = span.num_blocks - num_evicted
+            node: Node | None = span.node  # type: ignore[attr-defined]
             if node is None:
-                span.num_blocks -= num_evicted
+                span.num_blocks = num_left
                 self._num_unhashed_held -= num_evicted
             else:
-                self._evict(span, node, num_evicted)  # type: ignore[arg-type]
+                self.num_evicted_blocks += num_evicted
+                if num_left and not node.children and len(node.copies) == 1:
+                    span.num_blocks = node.num_blocks = num_left  # it shrinks where it is
+                else:
+                    self._remove(span, node, num_left)  # type: ignore[arg-type]
+                if self.events:
+                    self._report(span, node, num_evicted)
             evicted(span, num_evicted)
 
-    def _evict(self, copy: Copy, node: Node, num_blocks: int) -> None:
-        """Take the *num_blocks* deepest blocks of an unused copy out of the tree."""
-        self.num_evicted_blocks += num_blocks
-        num_left = copy.num_blocks - num_blocks
-        if num_left and (node.children or len(node.copies) > 1):
+    def _remove(self, copy: Copy, node: Node, num_left: int) -> None:
+        """Take an unused copy out of the tree, but for its first *num_left* blocks."""
+        if num_left:
             self._split(node, num_left)
-            num_left = 0
-        copy.num_blocks = num_left
-        if num_left:  # a leaf with one copy shrinks where it is
-            node.num_blocks = num_left
-        else:
-            node.copies.remove(copy)
-            if not node.copies and not node.children:
-                self._prune(node)
-        if self.events:
-            first = copy.start + copy.num_blocks
-            copies_left = len(node.copies) - (copy.num_blocks > 0)
-            for i in range(first + num_blocks - 1, first - 1, -1):
-                self.events(BlockRemoved(node.keys[i], copies_left, None))
+        copy.num_blocks = 0
+        copies = node.copies
+        copies.remove(copy)
+        if not copies and not node.children:
+            self._prune(node)
+
+    def _report(self, span: Span, node: Node, num_evicted: int) -> None:
+        """Send the events of the blocks that *span* has just lost."""
+        assert self.events is not None
+        copies_left = len(node.copies) - (span.num_blocks > 0)
+        first = span.start + span.num_blocks
+        for i in range(first + num_evicted - 1, first - 1, -1):
+            self.events(BlockRemoved(node.keys[i], copies_left, None))
 
     def _prune(self, node: Node) -> None:
         """Drop *node* and its ancestors as far as they have neither copies nor descendants."""
-        while not node.copies and not node.children:
+        while not node.copies and not node.children and node.parent:
             parent = node.parent
-            if parent is None:
-                return
             del parent.children[node.first_key]
             node.parent = None
             node = parent
@@ -384,9 +388,8 @@ class VLLMBlockManager(BlockManager):
         spans = table.spans
         if spans and spans[-1].is_new and self._extend(table.tip, spans[-1], keys, stop - start):
             return
-        if table.tip.is_cut_off:
-            table.tip = self._tip(keys, start)
-        self._insert(table, keys, start, stop)
+        tip = self._tip(keys, start) if table.tip.is_cut_off else table.tip
+        table.tip = self._insert(tip, spans, keys, start, stop)
 
     def _extend(self, tip: Node, last: Copy, keys: BlockKeys, num_blocks: int) -> bool:
         """Lengthen a request's last span in place, if it alone has ever used it."""
@@ -396,11 +399,23 @@ class VLLMBlockManager(BlockManager):
         last.num_blocks += num_blocks
         return True
 
-    def _insert(self, table: Table, keys: BlockKeys, start: int, stop: int) -> None:
-        """Add a copy of the blocks *start* to *stop* - 1, beside what the tree has of them."""
-        node, spans = table.tip, table.spans
+    def _insert(
+        self,
+        node: Node,
+        spans: list[Copy],
+        keys: BlockKeys,
+        start: int,
+        stop: int,
+        key: Hashable = None,
+    ) -> Node:
+        """Add a copy of the blocks *start* to *stop* - 1 below *node*; the node where it ends.
+
+        What the tree has of them already gets another copy. *spans* gains the new ones. *key*:
+        that of block *start*, if the caller knows it.
+        """
         while start < stop:
-            key = keys[start]
+            if key is None:
+                key = keys[start]
             child = node.children.get(key)
             if child is None:
                 num_blocks = self._max_span or stop - start
@@ -413,8 +428,8 @@ class VLLMBlockManager(BlockManager):
             child.copies.append(copy)
             spans.append(copy)
             start += num_blocks
-            node = child
-        table.tip = node
+            node, key = child, None
+        return node
 
     def _tip(self, keys: BlockKeys, stop: int) -> Node:
         """The node at which the first *stop* blocks end; what the tree lacks becomes ghosts."""
@@ -494,6 +509,62 @@ class VLLMBlockManager(BlockManager):
                 if node.keys[node.start + i] == key:
                     return node, i
         raise KeyError(key)
+
+    # All at once
+
+    def serve(self, request: Request, num_tokens: int, *, now: float = 0.0) -> int | None:
+        block_size = self.block_size
+        num_blocks = -(-num_tokens // block_size)
+        if self._tables or not self._is_plain:
+            return super().serve(request, num_tokens, now=now)
+        if num_blocks > self.num_blocks:  # alone, it finds every block free
+            return None
+        stop = (request.num_prompt_tokens - 1) // block_size
+        node, spans, missed = self._walk(request, stop, now)
+        num_hits = node.start + node.num_blocks
+        self._num_held -= num_hits
+        self._take(num_blocks - num_hits)
+        num_full = num_tokens // block_size
+        if num_full > num_hits:
+            self._insert(node, spans, request.keys, num_hits, num_full, missed)
+        if num_blocks > num_full:
+            self._free_unhashed(Unhashed(1), request, now)
+        release = self.policy.release
+        for span in reversed(spans):
+            span.is_new = False
+            span.ref_cnt = 0
+            release(span, request, now)
+        self._num_held += num_full
+        return num_hits * block_size
+
+    def _walk(self, request: Request, stop: int, now: float) -> tuple[Node, list[Copy], Hashable]:
+        """Use what is cached of the first *stop* blocks.
+
+        The node where it ends, the spans used, and the key of the block that was missed, if any.
+        """
+        keys, hit, node = request.keys, self.policy.hit, self._root
+        spans: list[Copy] = []
+        position = 0
+        if request.skip_reading_prefix_cache:
+            return node, spans, None
+        while position < stop:
+            key = keys[position]
+            child = node.children.get(key)
+            if child is None or not child.copies:
+                return node, spans, key
+            end = position + child.num_blocks
+            num_equal = keys.common(child.keys, position, end if end < stop else stop)
+            position += num_equal
+            if position < end:
+                child = self._split(child, num_equal)
+            node = child
+            span = node.copies[0]
+            hit(span, request, now)
+            span.ref_cnt = 1
+            spans.append(span)
+            if position < end:
+                break
+        return node, spans, None
 
     def reset_prefix_cache(self) -> bool:
         if self._num_blank + self._num_held != self.num_blocks:

@@ -11,18 +11,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# Now, not when first used: importing the module later would hide the function of that name.
+from sim.replay import replay
+
 if TYPE_CHECKING:
     from sim import plots
     from sim.engine import Engine
     from sim.experiment import run
-    from sim.replay import replay
     from sim.results import Results
 
 _HOMES = {
     "Engine": "sim.engine",
     "Results": "sim.results",
     "plots": "sim.plots",
-    "replay": "sim.replay",
     "run": "sim.experiment",
 }
 

@@ -252,6 +252,26 @@ class BlockManager(Pool):
     def free(self, request: Request, *, now: float = 0.0) -> None:
         """*request* ends or is preempted: it lets go of its blocks, the deepest first."""
 
+    def serve(self, request: Request, num_tokens: int, *, now: float = 0.0) -> int | None:
+        """Look up, allocate, free: the whole life of a request that runs alone.
+
+        *num_tokens*: the prompt and as much of the answer as gets slots. The tokens hit, or None:
+        there was no room. The decisions are those of the three verbs one after the other; the
+        request comes out as it went in.
+        """
+        num_prompt = request.num_prompt_tokens
+        hit = self.get_computed_blocks(request)
+        num_new = num_prompt - hit.num_tokens
+        given = self.allocate_slots(request, num_new, hit, now=now, has_scheduled_reqs=False)
+        if given and num_tokens > num_prompt:
+            request.num_computed_tokens = num_prompt
+            request.num_output_tokens = num_tokens - num_prompt
+            given = self.allocate_slots(request, num_tokens - num_prompt, now=now)
+        request.num_computed_tokens = num_tokens
+        self.free(request, now=now)
+        request.num_computed_tokens = request.num_output_tokens = 0
+        return hit.num_tokens if given else None
+
     @abstractmethod
     def reset_prefix_cache(self) -> bool:
         """Forget all content; False, and no change, while any request holds a block."""

@@ -15,6 +15,7 @@ from simpy.events import EventPriority
 
 from sim.cache import BlockManager
 from sim.errors import ConfigError, KvsimError
+from sim.garbage import no_cycle_collection
 from sim.latency import LatencyModel, Linear
 from sim.macro import MacroScheduler
 from sim.recorder import Recorder, RunRecord
@@ -69,6 +70,7 @@ class Engine:
         self.until = until
         self.series_interval = series_interval
 
+    @no_cycle_collection()
     def run(self, workload: Iterable[Request]) -> RunRecord:
         """Serve every request of *workload* (in arrival order) and record what happens.
 

@@ -78,7 +78,7 @@ class Experiment:
         """Read and check *source*; ConfigError names the first thing that is wrong."""
         config = load(source)
         config.data.setdefault("latency", "linear")
-        config.data.setdefault("policies", {"lru": "reference"})
+        config.data.setdefault("policies", {"lru": "vllm"})
         config = apply_overrides(config, overrides)
         data, root = config.data, config.root
         schema.refuse_unknown(data, schema.TOP, root)

@@ -12,6 +12,7 @@ from time import process_time
 
 from sim.cache import BlockManager
 from sim.errors import ConfigError
+from sim.garbage import no_cycle_collection
 from sim.request import Request
 
 PROGRESS_EVERY = 256  # requests
@@ -46,6 +47,7 @@ class ReplayResult:
         return self.hit_blocks / self.query_blocks if self.query_blocks else None
 
 
+@no_cycle_collection()
 def replay(
     manager: BlockManager,
     requests: Iterable[Request],
@@ -64,7 +66,7 @@ def replay(
     """
     block_size = manager.block_size
     num_slots = manager.num_blocks * block_size
-    lookup, allocate, free = manager.get_computed_blocks, manager.allocate_slots, manager.free
+    serve = manager.serve
     num_requests = refused = query_blocks = query_tokens = hit_tokens = 0
     evicted_before = manager.num_evicted_blocks
     start = process_time()
@@ -72,18 +74,13 @@ def replay(
         if request.keys.block_size != block_size:
             raise _wrong_block_size(request, block_size)
         num_requests += 1
-        num_prompt, now = request.num_prompt_tokens, request.arrival_time
+        num_prompt = request.num_prompt_tokens
         num_answer = request.max_tokens - 1 if decode else 0
         if num_prompt + num_answer > num_slots:
             refused += 1
             continue
-        hit = lookup(request)
-        num_new, num_hit = num_prompt - hit.num_tokens, hit.num_tokens
-        served = allocate(request, num_new, hit, now=now, has_scheduled_reqs=False) is not None
-        if served and num_answer:
-            served = _allocate_answer(manager, request, num_answer)
-        free(request, now=now)
-        if not served:  # a rule of the manager's own
+        num_hit = serve(request, num_prompt + num_answer, now=request.arrival_time)
+        if num_hit is None:  # a rule of the manager's own
             refused += 1
             continue
         query_tokens += num_prompt
@@ -101,16 +98,6 @@ def replay(
         evicted_blocks=manager.num_evicted_blocks - evicted_before,
         seconds=seconds,
     )
-
-
-def _allocate_answer(manager: BlockManager, request: Request, num_tokens: int) -> bool:
-    """Give the answer its slots at once; the same blocks go as token by token, nobody else runs."""
-    before = request.num_computed_tokens, request.num_output_tokens
-    request.num_computed_tokens = request.num_prompt_tokens
-    request.num_output_tokens = num_tokens
-    given = manager.allocate_slots(request, num_tokens, now=request.arrival_time)
-    request.num_computed_tokens, request.num_output_tokens = before
-    return given is not None
 
 
 def _reported(requests: Iterable[Request], on_progress: Callable[[int], None]) -> Iterator[Request]:
