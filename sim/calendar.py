@@ -9,6 +9,7 @@ O(requests that need a block + requests that end), however many decode.
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,20 +32,21 @@ class Calendar:
 
     *step*: the number of the step that is scheduled next. Between a step's scheduling and its end
     (`advance`), the requests' tokens of that step count as computed but not yet as sampled.
+    *entries*: the requests, in running order. *context*: the tokens that all of them attend to in
+    the next step. *next_end*: the first step in which one of them ends (or could have, had it not
+    left before).
     """
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
         self.step = 0
-        self.context = 0  # tokens that all of them attend to in the next step
+        self.context = 0
+        self.next_end = math.inf
         self.entries: dict[Request, Entry] = {}
         self._needing: list[dict[Request, None]] = [{} for _ in range(block_size)]
         self._filling: list[dict[Request, None]] = [{} for _ in range(block_size)]
         self._ends: list[tuple[int, int, Any]] = []  # (last step, number, entry)
         self._num_entries = 0
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
     def join(self, request: Request, num_outputs: int, stores: bool) -> None:
         """*request* decodes from the next step on, until it has sampled *num_outputs* tokens.
@@ -67,6 +69,7 @@ class Calendar:
             self._filling[residue - 1][request] = None
         last_step = self.step + num_outputs - request.num_output_tokens - 1
         heapq.heappush(self._ends, (last_step, entry.number, entry))
+        self.next_end = self._ends[0][0]
 
     def leave(self, request: Request) -> None:
         """*request* stops decoding before the next step; its counters are brought up to date."""
@@ -92,13 +95,6 @@ class Calendar:
         """Those that fill a block in the next step and must store it then."""
         return self._filling[self.step % self.block_size]
 
-    def last_step(self) -> int | None:
-        """The first step in which a request ends, or None."""
-        ends, entries = self._ends, self.entries
-        while ends and entries.get(ends[0][2].request) is not ends[0][2]:
-            heapq.heappop(ends)  # it left before
-        return ends[0][0] if ends else None
-
     def advance(self) -> None:
         """The next step is over."""
         self.step += 1
@@ -107,8 +103,11 @@ class Calendar:
     def ending(self) -> list[Request]:
         """Those whose last step was the one just over, in running order; they leave."""
         ended: list[Request] = []
-        while self.last_step() == self.step - 1:
-            request = heapq.heappop(self._ends)[2].request
-            self.leave(request)
-            ended.append(request)
+        ends = self._ends
+        while ends and ends[0][0] < self.step:
+            entry: Entry = heapq.heappop(ends)[2]
+            if self.entries.get(entry.request) is entry:  # it did not leave before
+                self.leave(entry.request)
+                ended.append(entry.request)
+        self.next_end = ends[0][0] if ends else math.inf
         return ended

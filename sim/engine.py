@@ -16,7 +16,7 @@ from simpy.events import EventPriority
 from sim.cache import BlockManager
 from sim.errors import ConfigError, KvsimError
 from sim.garbage import no_cycle_collection
-from sim.latency import LatencyModel, Linear
+from sim.latency import LatencyModel, Linear, StepLoad
 from sim.macro import MacroScheduler
 from sim.recorder import Recorder, RunRecord
 from sim.request import Request, RequestStatus
@@ -167,7 +167,7 @@ class Engine:
         return now
 
     def _step_time(self, step: Step) -> float:
-        load = step.decodes
+        load = StepLoad(step.num_decodes, step.decode_context)
         for row in step.scheduled:
             load.add(row.num_tokens, row.num_computed)
         return 0.0 if step.is_empty else self.latency.step_time(load)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,8 +76,13 @@ class Experiment:
 
     @classmethod
     def load(cls, source: Source, overrides: Iterable[str] = ()) -> Experiment:
-        """Read and check *source*; ConfigError names the first thing that is wrong."""
+        """Read and check *source*; ConfigError names the first thing that is wrong.
+
+        A file may name classes in modules beside it.
+        """
         config = load(source)
+        if not isinstance(source, Mapping):
+            _find_modules_in(Path(source).parent)
         config.data.setdefault("latency", "linear")
         config.data.setdefault("policies", {"lru": "vllm"})
         config = apply_overrides(config, overrides)
@@ -225,3 +231,9 @@ class Experiment:
         for path in save_all(results, folder):
             if path.stem not in self.pictures:
                 path.unlink()
+
+
+def _find_modules_in(folder: Path) -> None:
+    """Let a configuration name classes in *folder*; appended, so that none can hide ours."""
+    if str(folder.resolve()) not in sys.path:
+        sys.path.append(str(folder.resolve()))

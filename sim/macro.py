@@ -14,7 +14,6 @@ from sim.calendar import Calendar
 from sim.latency import LatencyModel, StepLoad
 from sim.request import Request
 from sim.scheduler import Scheduler, SchedulerConfig, Step
-from sim.stats import PrefixCacheStats
 
 
 class MacroScheduler(Scheduler):
@@ -52,34 +51,25 @@ class MacroScheduler(Scheduler):
 
     def schedule(self, now: float = 0.0) -> Step:
         self._in_step = True
-        if not self._closed_form_holds():
+        calendar, config, num_running = self.calendar, self.config, len(self.running)
+        num_decodes, budget = len(calendar.entries), config.max_num_batched_tokens
+        if num_decodes > budget or (num_running > num_decodes and config.policy != "fcfs"):
             return self._plain_step(now)
-        calendar = self.calendar
-        step = Step(stats=PrefixCacheStats(reset=self._was_reset))
-        self._was_reset = False
-        self._give_blocks(now)
-        step.decodes.num_decodes = num_decodes = len(calendar)
-        step.decodes.decode_context = calendar.context
-        budget, cap = self.config.max_num_batched_tokens - num_decodes, self._prefill_cap()
-        if len(self.running) > num_decodes:
+        if not self._give_blocks(now):
+            return self._plain_step(now)
+        step, cap = self._new_step(), self._prefill_cap()
+        step.num_decodes, step.decode_context = num_decodes, calendar.context
+        budget -= num_decodes
+        if num_running > num_decodes:
             self._head_is_blocked = False
             budget = self._schedule_running(step, cap, budget, now, first=num_decodes)
         if self.waiting and not step.preempted and not self._head_is_blocked:
             self._admit_waiting(step, cap, budget, now)
             # 0.23 counts every lookup, so there the head must be tried in every step.
-            self._head_is_blocked = not step.scheduled and self.config.rules == "0.33"
+            self._head_is_blocked = not step.scheduled and config.rules == "0.33"
         for row in step.scheduled:
             row.request.num_computed_tokens += row.num_tokens
         return step
-
-    def _closed_form_holds(self) -> bool:
-        """Whether all requests in the calendar can simply compute one token each."""
-        num_decodes = len(self.calendar)
-        return (
-            num_decodes <= self.config.max_num_batched_tokens
-            and len(self.calendar.needing()) <= self.manager.num_free_blocks
-            and (len(self.running) == num_decodes or self.config.policy == "fcfs")
-        )
 
     def _plain_step(self, now: float) -> Step:
         """Let the plain scheduler decide this step."""
@@ -89,10 +79,12 @@ class MacroScheduler(Scheduler):
         self._head_is_blocked = False
         return super().schedule(now)
 
-    def _give_blocks(self, now: float) -> None:
-        """What the requests in the calendar need in this step."""
+    def _give_blocks(self, now: float) -> bool:
+        """What the requests in the calendar need in this step; False, and no change, if no room."""
         calendar, manager = self.calendar, self.manager
-        filling, needing = calendar.filling(), calendar.needing()
+        needing, filling = calendar.needing(), calendar.filling()
+        if needing and len(needing) > manager.num_free_blocks:
+            return False
         for request in filling:
             self._head_is_blocked = False  # it may hit what is stored now
             calendar.settle(request)
@@ -102,20 +94,27 @@ class MacroScheduler(Scheduler):
                 for request in needing:
                     calendar.settle(request)
             manager.grow(needing, now=now)
+        return True
 
     def update(self, step: Step, now: float = 0.0) -> None:
         calendar = self.calendar
         calendar.advance()
-        for request in calendar.ending():
-            self._store(request)
-            self._finish(step, request, now)
-        super().update(step, now)
-        self._in_step = False
+        if calendar.next_end < calendar.step:
+            for request in calendar.ending():
+                self._store(request)
+                self._finish(step, request, now)
+        if step.scheduled:
+            super().update(step, now)
+            self._join_calendar()
         if step.finished:
             self._head_is_blocked = False
-        running = self.running
-        while len(calendar) < len(running) and _decodes(running[len(calendar)]):
-            self._join(running[len(calendar)])
+        self._in_step = False
+
+    def _join_calendar(self) -> None:
+        """Requests that now only decode join, as far as no prefill runs ahead of them."""
+        running, entries = self.running, self.calendar.entries
+        while len(entries) < len(running) and _decodes(running[len(entries)]):
+            self._join(running[len(entries)])
 
     def _join(self, request: Request) -> None:
         private = request.keys.private_from
@@ -142,37 +141,33 @@ class MacroScheduler(Scheduler):
         *sample_at*, has no room or could admit a request. Returns when that step begins, and how
         many steps were computed.
         """
-        calendar = self.calendar
-        last_step, first_step = calendar.last_step(), calendar.step
-        if last_step is None or not self._only_decodes():
+        calendar, first_step = self.calendar, self.calendar.step
+        num_decodes, next_end = len(calendar.entries), calendar.next_end
+        if len(self.running) > num_decodes or first_step >= next_end or self._may_admit():
             return now, 0
-        load, manager = StepLoad(num_decodes=len(calendar)), self.manager
-        while calendar.step < last_step and now < sample_at:
+        load, step_time = StepLoad(num_decodes), latency.step_time
+        while calendar.step < next_end and now < sample_at:
             load.decode_context = calendar.context
-            end = now + latency.step_time(load)
-            if end >= before or len(calendar.needing()) > manager.num_free_blocks:
+            end = now + step_time(load)
+            if end >= before or not self._give_blocks(now):
                 break
-            self._give_blocks(now)
-            calendar.advance()
+            calendar.step += 1
+            calendar.context += num_decodes
             now = end
-            if not self._head_is_blocked and self._may_admit():
+            if self.waiting and self._may_admit():
                 break
         return now, calendar.step - first_step
 
-    def _only_decodes(self) -> bool:
-        num_decodes = len(self.calendar)
-        return (
-            len(self.running) == num_decodes <= self.config.max_num_batched_tokens
-            and not self._was_reset
-            and not self._may_admit()
-        )
-
     def _may_admit(self) -> bool:
+        """Whether the next step must be scheduled with care."""
+        num_running, config = len(self.running), self.config
+        if num_running > config.max_num_batched_tokens or self._was_reset:
+            return True
         return (
             bool(self.waiting)
             and not self._head_is_blocked
-            and len(self.running) < self.config.max_num_seqs
-            and len(self.running) < self.config.max_num_batched_tokens
+            and num_running < config.max_num_seqs
+            and num_running < config.max_num_batched_tokens
         )
 
 

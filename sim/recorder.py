@@ -51,10 +51,9 @@ class Recorder:
         """*step* was scheduled: its memory is given out, so this is when least of it is free."""
         self.num_steps += 1
         self.num_preemptions += len(step.preempted)
-        stats = step.stats
-        if stats.requests or stats.preempted_requests or stats.reset:
-            self.stats.add(stats)
-            self.window.observe(stats)
+        if step.stats:
+            self.stats.add(step.stats)
+            self.window.observe(step.stats)
         self._note_free_blocks()
 
     def skipped(self, num_steps: int) -> None:

@@ -16,7 +16,6 @@ from typing import Literal, NamedTuple, Protocol
 
 from sim.cache import BlockManager, Hit, Span
 from sim.errors import ConfigError
-from sim.latency import StepLoad
 from sim.request import Request, RequestStatus
 from sim.stats import PrefixCacheStats
 
@@ -73,21 +72,22 @@ class Scheduled(NamedTuple):
 class Step:
     """What one call of `schedule` decided.
 
-    *decodes*: the load of running requests that have no row of their own, since all they do is
-    compute one token each (`sim.macro`).
+    *num_decodes* running requests, which attend to *decode_context* tokens in all, have no row of
+    their own, since all they do is compute one token each (`sim.macro`).
     """
 
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[Request] = field(default_factory=list)
     sampled: list[Request] = field(default_factory=list)  # by `update`: got a token, in order
     finished: list[Request] = field(default_factory=list)  # by `update`: and those that ended
-    stats: PrefixCacheStats = field(default_factory=PrefixCacheStats)
-    decodes: StepLoad = field(default_factory=StepLoad)
+    stats: PrefixCacheStats | None = None  # None: nobody was admitted
+    num_decodes: int = 0
+    decode_context: int = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is computed."""
-        return not self.scheduled and not self.decodes.num_decodes
+        return not self.scheduled and not self.num_decodes
 
 
 class WaitingQueue(Protocol):
@@ -194,14 +194,20 @@ class Scheduler:
 
     def schedule(self, now: float = 0.0) -> Step:
         """Plan the next step and give its requests their memory."""
-        step = Step(stats=PrefixCacheStats(reset=self._was_reset))
-        self._was_reset = False
+        step = self._new_step()
         cap = self._prefill_cap()
         budget = self._schedule_running(step, cap, self.config.max_num_batched_tokens, now)
         if not step.preempted:
             self._admit_waiting(step, cap, budget, now)
         for row in step.scheduled:
             row.request.num_computed_tokens += row.num_tokens
+        return step
+
+    def _new_step(self) -> Step:
+        step = Step()
+        if self._was_reset:
+            step.stats = PrefixCacheStats(reset=True)
+            self._was_reset = False
         return step
 
     def _prefill_cap(self) -> int:
@@ -307,6 +313,8 @@ class Scheduler:
 
     def _count(self, step: Step, request: Request, hit: Hit) -> None:
         if self.manager.enable_caching and not request.skip_reading_prefix_cache:
+            if step.stats is None:
+                step.stats = PrefixCacheStats()
             step.stats.record(request, hit.num_tokens)
 
     @staticmethod

@@ -99,7 +99,7 @@ class SchedulerReplay:
                 self._act(action)
         step = self.scheduler.schedule()
         self.scheduler.update(step)
-        self.totals.add(step.stats)
+        self.totals.add(step.stats or PrefixCacheStats())
         self.num_preemptions += len(step.preempted)
         for request in step.finished:
             name = str(request.request_id)
@@ -125,7 +125,7 @@ class SchedulerReplay:
             **self._queues(),
             "scheduled": [{**row, "blocks": None} for row in self._rows(step)],
             "preempted": [request.request_id for request in step.preempted],
-            "stats": step.stats,
+            "stats": step.stats or PrefixCacheStats(),
             "events": as_recorded(events, self.hashes),
         }
 
@@ -162,7 +162,8 @@ class SchedulerReplay:
         require_same(k, "finished", names, [name for name, _ in recorded["finished"]])
         require_same(k, "sampled", self._sampled(step), recorded["sampled"])
         if "stats" in recorded:
-            ours = {key: getattr(step.stats, key) for key in recorded["stats"]}
+            stats = step.stats or PrefixCacheStats()
+            ours = {key: getattr(stats, key) for key in recorded["stats"]}
             require_same(k, "stats", ours, recorded["stats"])
 
     def _rows(self, step: Step) -> list[dict[str, Any]]:

@@ -67,9 +67,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_defaults() -> None:
-    """Only num_blocks and a workload are needed: one LRU reference manager, linear latency."""
+    """Only num_blocks and a workload are needed: vLLM's manager with LRU, linear latency."""
     experiment = Experiment.load({"cache": {"num_blocks": 8}, "workload": "shared_prefix"})
     assert list(experiment.managers) == ["lru"]
+    assert experiment.resolved()["policies"]["lru"]["use"] == "vllm"
     assert experiment.resolved()["latency"]["use"] == "linear"
     assert experiment.cache == {
         "num_blocks": 8,
@@ -224,7 +225,7 @@ def test_unknown_keys_are_errors(tmp_path: Path, text: str, message: str) -> Non
         ("{num_blocks: 1e-5}", "x.yaml:1: cache.num_blocks is 1e-05; it must be a whole number"),
         ("{num_blocks: 0}", "x.yaml:1: cache.num_blocks is 0; it must be at least 1"),
         ("{num_blocks: 1}", "x.yaml:1: cache.num_blocks is 1; it must be at least 2"),
-        ("{block_size: 4}", "x.yaml: policies.lru: reference needs num_blocks; it takes:"),
+        ("{block_size: 4}", "x.yaml: policies.lru: vllm needs num_blocks; it takes:"),
         ("8", "x.yaml:1: cache is 8; it must be a mapping of keys"),
     ],
 )

@@ -36,7 +36,8 @@ class Run:
 
     def step(self):
         step = self.scheduler.schedule()
-        self.totals.add(step.stats)
+        if step.stats:
+            self.totals.add(step.stats)
         self.scheduler.update(step)
         return step
 
