@@ -515,7 +515,7 @@ class VLLMBlockManager(BlockManager):
     def serve(self, request: Request, num_tokens: int, *, now: float = 0.0) -> int | None:
         block_size = self.block_size
         num_blocks = -(-num_tokens // block_size)
-        if self._tables or not self._is_plain:
+        if self._tables or self.events or not self._is_plain:
             return super().serve(request, num_tokens, now=now)
         if num_blocks > self.num_blocks:  # alone, it finds every block free
             return None

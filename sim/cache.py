@@ -266,7 +266,9 @@ class BlockManager(Pool):
         if given and num_tokens > num_prompt:
             request.num_computed_tokens = num_prompt
             request.num_output_tokens = num_tokens - num_prompt
-            given = self.allocate_slots(request, num_tokens - num_prompt, now=now)
+            given = self.allocate_slots(
+                request, num_tokens - num_prompt, now=now, has_scheduled_reqs=False
+            )
         request.num_computed_tokens = num_tokens
         self.free(request, now=now)
         request.num_computed_tokens = request.num_output_tokens = 0

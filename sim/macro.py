@@ -94,6 +94,8 @@ class MacroScheduler(Scheduler):
                 for request in needing:
                     calendar.settle(request)
             manager.grow(needing, now=now)
+            if not self.config.scheduler_reserve_full_isl:
+                self._head_is_blocked = False  # evictions may have cut its hit, and its first chunk
         return True
 
     def update(self, step: Step, now: float = 0.0) -> None:

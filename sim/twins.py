@@ -54,7 +54,7 @@ class Twins:
     def run(self, num_operations: int) -> None:
         """Do and compare *num_operations* operations, then end every request."""
         operations = (self._new, self._advance, self._advance, self._advance, self._end)
-        rare = (self._preempt, self._reset, self._look)
+        rare = (self._preempt, self._reset, self._look, self._serve)
         for _ in range(num_operations):
             self.now += 1.0
             pool = rare if self.rng.random() < 0.15 else operations
@@ -163,6 +163,34 @@ class Twins:
             self._both(lambda manager: manager.free(request, now=self.now))
             request.num_computed_tokens = 0
             request.status = RequestStatus.PREEMPTED
+
+    def _serve(self) -> None:
+        """A new request's whole life at once, as in replay; its answer is not yet sampled."""
+        self._new()
+        request = self.requests[-1]
+        if request.num_computed_tokens or request.num_output_tokens:
+            return
+        assert isinstance(request.keys, Letters)
+        answer = "".join(self.rng.choice(list(self.alphabet), size=int(self.rng.integers(0, 6))))
+        request.keys.text += answer
+        num_tokens = len(request.keys.text)
+        needed = -(-num_tokens // self.block_size)
+        fits = needed <= min(manager.num_free_blocks for manager in self.managers)
+        if fits and not any(manager.table(request.request_id) for manager in self.managers):
+            watched = bool(self.rng.random() < 0.3)  # nobody listens: managers may go a short way
+            served = self._both(lambda m: self._serve_by(m, request, num_tokens, watched))
+            self.log.append(f"serve {request.request_id}: {request.keys.text} -> {served}")
+        self.requests.remove(request)
+
+    def _serve_by(
+        self, manager: BlockManager, request: Request, num_tokens: int, watched: bool
+    ) -> int | None:
+        listener = manager.events
+        if not watched:
+            manager.events = None
+        num_hit = manager.serve(request, num_tokens, now=self.now)
+        manager.events = listener
+        return num_hit
 
     def _reset(self) -> None:
         if self.rng.random() < 0.2:
