@@ -21,6 +21,7 @@ from sim.macro import MacroScheduler
 from sim.recorder import Recorder, RunRecord
 from sim.request import Request, RequestStatus
 from sim.scheduler import Scheduler, SchedulerConfig, Step
+from sim.workload import Workload
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -74,9 +75,11 @@ class Engine:
     def run(self, workload: Iterable[Request]) -> RunRecord:
         """Serve every request of *workload* (in arrival order) and record what happens.
 
-        The requests themselves are left as they are: the run works on fresh copies.
+        The requests themselves are left as they are: the run works on fresh copies (a `Workload`
+        yields fresh ones anyway).
         """
-        requests = [request.fresh() for request in workload]
+        fresh = isinstance(workload, Workload)
+        requests = list(workload) if fresh else [request.fresh() for request in workload]
         self._check(requests)
         self.env = env = simpy.Environment()
         self.recorder = Recorder(self.manager, self._interval(requests))
