@@ -11,6 +11,11 @@ import pytest
 TESTS = Path(__file__).parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests come last, so that what is broken shows early."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
 @pytest.fixture(scope="session")
 def goldens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recordings, unpacked: `goldens / "v0.33.0" / "h01_design_doc_example.json"`."""
