@@ -7,7 +7,9 @@ versions: `free_order` and `null_block` (docs/fidelity.md).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
+from operator import attrgetter
 from typing import Literal, cast, get_args
 
 from policies.free_queue import FreeQueue
@@ -29,17 +31,19 @@ from sim.errors import ConfigError
 from sim.request import Request, RequestStatus
 
 FreeOrder = Literal["tail", "unhashed_first"]
+Victims = Literal["block", "leaf"]
 
 
 class KVCacheBlock(Span):
     """One slot of KV memory; `prev_free` and `next_free` link it into a free queue (see `Span`)."""
 
-    __slots__ = ("block_hash", "block_id")
+    __slots__ = ("block_hash", "block_id", "parent_hash")
 
     def __init__(self, block_id: int) -> None:
         super().__init__(num_blocks=1)
         self.block_id = block_id
         self.block_hash: Hashable | None = None  # set when the block is full, reset on eviction
+        self.parent_hash: Hashable | None = None  # of the block before it, None at the start
 
     def key(self, i: int) -> Hashable | None:
         return self.block_hash
@@ -102,6 +106,8 @@ class ReferenceBlockManager(BlockManager):
     *num_blocks*: blocks in the pool; with *null_block*, block 0 is one of them and is never used.
     *free_order*: where a freed block without a hash goes: "tail" like any other (the
     specification; vLLM <= 0.23) or "unhashed_first" to the front (vLLM >= 0.24).
+    *victims*: which unused blocks may be evicted: "block" any of them (vLLM), "leaf" only those
+    that no cached block continues, as in systems that keep a tree (SGLang, TensorRT-LLM).
     *watermark*: share of blocks that an admission must leave free while other requests run.
     *use_eagle*: drop the last block of every hit, as EAGLE and MTP drafting need.
     *max_model_len*: no slots are needed beyond this many tokens of a request.
@@ -120,9 +126,10 @@ class ReferenceBlockManager(BlockManager):
         watermark: float = 0.0,
         use_eagle: bool = False,
         max_model_len: int | None = None,
+        victims: Victims = "block",
         events: EventSink | None = None,
     ) -> None:
-        check_pool(num_blocks, block_size, null_block, free_order, watermark)
+        check_pool(num_blocks, block_size, null_block, free_order, watermark, victims)
         self.num_blocks = num_blocks - null_block
         self.block_size = block_size
         self.free_order = free_order
@@ -130,11 +137,13 @@ class ReferenceBlockManager(BlockManager):
         self.use_eagle = use_eagle
         self.max_model_len = max_model_len
         self.watermark_blocks = int(watermark * num_blocks)
+        self.leaf_only = victims == "leaf"
         self.events = events
         self.num_evicted_blocks = 0
 
         self.blocks = [KVCacheBlock(i) for i in range(num_blocks)]
         self.cached = BlockHashMap()
+        self._num_children: Counter[Hashable] = Counter()  # leaf mode: cached contents that follow
         self.tables: dict[int | str, list[KVCacheBlock]] = {}
         self.num_cached: dict[int | str, int] = {}  # leading blocks of a table that were stored
         self.blank = FreeQueue()  # free blocks without content that the policy does not order
@@ -143,6 +152,7 @@ class ReferenceBlockManager(BlockManager):
             self._append_blank(block)
         self.policy = eviction or LRU()
         self.policy.bind(self)
+        self._tell_miss = getattr(self.policy, "miss", None)
         self._num_held = 0  # free blocks that the policy orders
         self._num_idle_cached = 0
 
@@ -197,6 +207,11 @@ class ReferenceBlockManager(BlockManager):
             self._touch(hits, request, now)
             table.extend(hits)
             self.num_cached[request.request_id] = len(table)
+        if self._tell_miss and num_new_blocks and self.enable_caching:
+            start = self.num_cached.get(request.request_id, 0)
+            known = min(num_tokens, request.num_prompt_tokens) // self.block_size
+            if known > start:
+                self._tell_miss(request, start, known)
         new_blocks = [self._pop_free_block() for _ in range(num_new_blocks)]
         table.extend(new_blocks)
         if not delay_cache_blocks:
@@ -248,10 +263,17 @@ class ReferenceBlockManager(BlockManager):
 
     def _unhash(self, block: KVCacheBlock) -> None:
         block_hash = block.block_hash
-        copies_left = self.cached.remove(block)
-        block.block_hash = None
+        copies_left = self._take_from_map(block)
         if self.events:
             self.events(BlockRemoved(block_hash, copies_left, block.block_id))
+
+    def _take_from_map(self, block: KVCacheBlock) -> int:
+        """Make *block* unfindable; how many other copies are left."""
+        copies_left = self.cached.remove(block)
+        block.block_hash = None
+        if self.leaf_only and not copies_left:
+            self._num_children[block.parent_hash] -= 1
+        return copies_left
 
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
         if not self.enable_caching:
@@ -265,11 +287,20 @@ class ReferenceBlockManager(BlockManager):
         for i in range(start, stop):
             block = table[i]
             block.block_hash = keys[i]
+            block.parent_hash = keys[i - 1] if i else None
             block.start = i
+            if self.leaf_only and self.cached.get(block.block_hash) is None:
+                self._num_children[block.parent_hash] += 1
             self.cached.insert(block)
         self.num_cached[request.request_id] = stop
         if self.events:
             self.events(stored_event(request, start, stop, self.block_size))
+
+    def may_evict(self, span: Span) -> bool:
+        block_hash = cast("KVCacheBlock", span).block_hash
+        if block_hash is None or not self._num_children[block_hash]:
+            return True
+        return len(self.cached.copies(block_hash)) > 1
 
     # Taking back
 
@@ -321,11 +352,14 @@ class ReferenceBlockManager(BlockManager):
             block = cast("KVCacheBlock", self.policy.victim(1)[0])
             self.policy.forget(block)
             self._num_held -= 1
+            if self.leaf_only and block.block_hash is not None:
+                self._take_from_map(block)
             self._append_blank(block)
         for block in self.blocks:
             block.block_hash = None
         self._num_idle_cached = 0
         self.cached.clear()
+        self._num_children.clear()
         if self.events:
             self.events(AllBlocksCleared())
         return True
@@ -339,6 +373,16 @@ class ReferenceBlockManager(BlockManager):
     @property
     def num_cached_blocks(self) -> int:
         return self._num_idle_cached
+
+    @property
+    def num_orphaned_blocks(self) -> int:
+        """Free blocks whose content cannot be hit now, since some block before it is not cached."""
+        is_rooted: dict[Hashable, bool] = {None: True}
+        hashed = [block for block in self.blocks if block.block_hash is not None]
+        hashed.sort(key=attrgetter("start"))
+        for block in hashed:
+            is_rooted[block.block_hash] = is_rooted.get(block.parent_hash, False)
+        return sum(b.ref_cnt == 0 and not is_rooted[b.block_hash] for b in hashed)
 
     def free_blocks(self) -> Iterator[BlockState]:
         yield from map(_state, self.blank)
@@ -393,7 +437,12 @@ def stored_event(request: Request, start: int, stop: int, block_size: int) -> Bl
 
 
 def check_pool(
-    num_blocks: int, block_size: int, null_block: bool, free_order: FreeOrder, watermark: float
+    num_blocks: int,
+    block_size: int,
+    null_block: bool,
+    free_order: FreeOrder = "tail",
+    watermark: float = 0.0,
+    victims: Victims = "block",
 ) -> None:
     """Refuse a pool that could hold nothing, and values that mean nothing."""
     for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
@@ -404,9 +453,11 @@ def check_pool(
         raise ConfigError(f"num_blocks is {num_blocks}; it must be at least {least}")
     if block_size < 1:
         raise ConfigError(f"block_size is {block_size} tokens; it must be at least 1")
-    if free_order not in get_args(FreeOrder):
-        raise ConfigError(
-            f"free_order is {free_order!r}; it must be {' or '.join(get_args(FreeOrder))}"
-        )
+    for name, choice, choices in (
+        ("free_order", free_order, get_args(FreeOrder)),
+        ("victims", victims, get_args(Victims)),
+    ):
+        if choice not in choices:
+            raise ConfigError(f"{name} is {choice!r}; it must be {' or '.join(choices)}")
     if not 0 <= watermark < 1:
         raise ConfigError(f"watermark is {watermark}; it must be a share of the pool, 0 to below 1")

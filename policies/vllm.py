@@ -18,7 +18,7 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import ClassVar, cast
 
 from policies.lru import LRU
-from policies.reference import FreeOrder, check_pool, stored_event
+from policies.reference import FreeOrder, Victims, check_pool, stored_event
 from sim.cache import (
     NO_HIT,
     AllBlocksCleared,
@@ -84,15 +84,6 @@ class Copy(Span):
     def key(self, i: int) -> Hashable | None:
         return self.node.keys[self.start + i] if self.node else None
 
-    def parts_above(self, start: int) -> list[Copy]:
-        """What was cut off this copy between block *start* and its own, the deepest first."""
-        parts: list[Copy] = []
-        part = self
-        while part.start != start:
-            part = cast("Copy", part.above)
-            parts.append(part)
-        return parts
-
 
 class Unhashed(Span):
     """Free blocks without content, where the policy orders them too (`free_order="tail"`)."""
@@ -120,23 +111,19 @@ class Table:
         self.num_unhashed = 0
         self.tip = tip
 
-    def parts(self) -> list[Copy]:
-        """Every span held, the deepest first."""
+    def parts(self) -> Iterator[Copy]:
+        """Every span held, the deepest first.
+
+        The next one is looked up when it is asked for, since to let one go may cut others.
+        """
         spans = self.spans
-        for span in spans:
-            if span.above is not None:
-                break
-        else:
-            return spans[::-1]
-        parts: list[Copy] = []
-        position = 0
-        for span in spans:
-            if span.start != position:
-                parts += reversed(span.parts_above(position))
-            parts.append(span)
-            position = span.start + span.num_blocks
-        parts.reverse()
-        return parts
+        for i in range(len(spans) - 1, -1, -1):
+            part: Copy | None = spans[i]
+            bound = spans[i - 1].start + spans[i - 1].num_blocks if i else 0
+            while part is not None:
+                above = part.above if part.start > bound else None
+                yield part
+                part = above
 
 
 class VLLMBlockManager(BlockManager):
@@ -159,15 +146,17 @@ class VLLMBlockManager(BlockManager):
         watermark: float = 0.0,
         use_eagle: bool = False,
         max_model_len: int | None = None,
+        victims: Victims = "block",
         events: EventSink | None = None,
     ) -> None:
-        check_pool(num_blocks, block_size, null_block, free_order, watermark)
+        check_pool(num_blocks, block_size, null_block, free_order, watermark, victims)
         self.num_blocks = num_blocks - null_block
         self.block_size = block_size
         self.enable_caching = enable_caching
         self.use_eagle = use_eagle
         self.max_model_len = max_model_len
         self.watermark_blocks = int(watermark * num_blocks)
+        self.leaf_only = victims == "leaf"
         self.events = events
         self.num_evicted_blocks = 0
 
@@ -175,7 +164,8 @@ class VLLMBlockManager(BlockManager):
         self.policy.bind(self)
         self._orders_unhashed = free_order == "tail" and self.policy.ranks_unhashed
         self._max_span = self.policy.max_span
-        self._is_plain = enable_caching and not use_eagle and max_model_len is None
+        self._tell_miss = getattr(self.policy, "miss", None)
+        self._is_plain = enable_caching and not (use_eagle or max_model_len or self.leaf_only)
         self._root = Node(None, cast("BlockKeys", ()), 0, 0, None)
         self._tables: dict[int | str, Table] = {}
         self._num_blank = self.num_blocks  # free blocks that the policy does not order
@@ -247,6 +237,10 @@ class VLLMBlockManager(BlockManager):
         if num_hits:
             self._touch(table, hits, num_hits, request, now)
         if num_new:
+            if self._tell_miss and self.enable_caching:
+                known = min(num_tokens, request.num_prompt_tokens) // self.block_size
+                if known > table.num_stored:
+                    self._tell_miss(request, table.num_stored, known)
             self._take(num_new)
             table.num_unhashed += num_new
         if self.enable_caching and not delay_cache_blocks:
@@ -364,6 +358,10 @@ class VLLMBlockManager(BlockManager):
         place = node.copies.index(cast("Copy", span))
         return self._split(node, span.num_blocks - num_blocks).copies[place]
 
+    def may_evict(self, span: Span) -> bool:
+        node: Node | None = span.node  # type: ignore[attr-defined]
+        return node is None or not node.children or len(node.copies) > 1
+
     def grow(self, requests: Collection[Request], *, now: float = 0.0) -> None:
         self._take(len(requests))
         tables = self._tables
@@ -465,8 +463,8 @@ class VLLMBlockManager(BlockManager):
             span.ref_cnt = 0
             span.above = None
             if span.node:
+                self._num_held += span.num_blocks  # before the policy may cut it
                 release(span, request, now)
-                self._num_held += span.num_blocks
             else:
                 self._free_unhashed(span, request, now)
 
@@ -523,6 +521,8 @@ class VLLMBlockManager(BlockManager):
         node, spans, missed = self._walk(request, stop, now)
         num_hits = node.start + node.num_blocks
         self._num_held -= num_hits
+        if self._tell_miss and request.num_prompt_tokens // block_size > num_hits:
+            self._tell_miss(request, num_hits, request.num_prompt_tokens // block_size)
         self._take(num_blocks - num_hits)
         num_full = num_tokens // block_size
         if num_full > num_hits:
@@ -530,9 +530,12 @@ class VLLMBlockManager(BlockManager):
         if num_blocks > num_full:
             self._free_unhashed(Unhashed(1), request, now)
         release = self.policy.release
-        for span in reversed(spans):
+        table = Table(node)
+        table.spans = spans  # to evict part of a second copy cuts the copy in use too
+        for span in table.parts():
             span.is_new = False
             span.ref_cnt = 0
+            span.above = None
             release(span, request, now)
         self._num_held += num_full
         return num_hits * block_size
@@ -573,6 +576,8 @@ class VLLMBlockManager(BlockManager):
             span, _ = self.policy.victim(self._num_held)
             self.policy.forget(span)
             self._num_held -= span.num_blocks
+            if self.leaf_only and span.node:  # type: ignore[attr-defined]
+                self._remove(span, span.node, 0)  # type: ignore[arg-type, attr-defined]
         self._num_blank = self.num_blocks
         self._num_unhashed_held = 0
         self._root.children.clear()
@@ -590,6 +595,19 @@ class VLLMBlockManager(BlockManager):
     def num_cached_blocks(self) -> int:
         return self._num_held - self._num_unhashed_held
 
+    @property
+    def num_orphaned_blocks(self) -> int:
+        """Free blocks whose content cannot be hit now, since some block before it is not cached."""
+        num_orphaned = 0
+        stack = [(node, False) for node in self._root.children.values()]
+        while stack:
+            node, is_orphan = stack.pop()
+            if is_orphan:
+                num_orphaned += node.num_blocks * sum(copy.ref_cnt == 0 for copy in node.copies)
+            below = is_orphan or not node.copies
+            stack.extend((child, below) for child in node.children.values())
+        return num_orphaned
+
     def free_blocks(self) -> Iterator[BlockState]:
         for _ in range(self._num_blank):
             yield BlockState(None, 0, None)
@@ -601,7 +619,7 @@ class VLLMBlockManager(BlockManager):
         table = self._tables.get(request_id)
         if table is None:
             return []
-        parts = reversed(table.parts())
+        parts = reversed(list(table.parts()))
         blocks = [
             BlockState(part.key(i), part.ref_cnt, None)
             for part in parts
@@ -633,7 +651,7 @@ class VLLMBlockManager(BlockManager):
         num_used = 0
         for table in self._tables.values():
             num_used += table.num_unhashed
-            parts = table.parts()
+            parts = list(table.parts())
             assert sum(part.num_blocks for part in parts) == table.num_stored, "a table has a gap"
             for part in parts:
                 users[id(part)] = users.get(id(part), 0) + 1
