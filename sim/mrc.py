@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ class HitCurve:
     min_num_blocks: int
     num_twice: int
     corners: Ints  # pool sizes, ascending from 0
-    hits: npt.NDArray[np.float64]  # hit blocks there: whole numbers unless the curve was sampled
+    hits: Ints  # hit blocks there
 
     def hit_blocks(self, num_blocks: int) -> int:
         """Blocks hit in a pool of *num_blocks*."""
@@ -93,9 +93,10 @@ def lru_curve(
     starts: list[int] = []
     lengths: list[int] = []
     last_unhashed = num_twice = longest = query_blocks = query_tokens = 0
+    block_size = 1
     at_tail = free_order == "tail"
     for request in requests:
-        keys, num_hittable, num_stored, num_unhashed = convention(request)
+        keys, num_hittable, num_stored, num_unhashed, num_tokens = convention(request)
         # Blanks ahead of the queue are spent first: while one is left, the list has less room.
         shift = 0 if at_tail else last_unhashed
         position = 0
@@ -109,42 +110,70 @@ def lru_curve(
         last_unhashed = num_unhashed
         longest = max(longest, num_stored + num_unhashed)
         query_blocks += num_stored
-        query_tokens += request.num_prompt_tokens
-    corners, hits = _corners(starts, lengths)
-    return HitCurve(
-        block_size=keys.block_size if starts or query_tokens else 1,
+        query_tokens += num_tokens
+        block_size = keys.block_size
+    return curve(
+        starts,
+        lengths,
+        block_size=block_size,
         num_requests=len(requests),
         query_tokens=query_tokens,
         query_blocks=query_blocks,
         min_num_blocks=longest,
         num_twice=num_twice,
-        corners=corners,
-        hits=hits,
     )
 
 
-def _corners(starts: list[int], lengths: list[int]) -> tuple[Ints, Any]:
-    """The curve of runs that begin to hit above *starts* and are whole *lengths* later."""
+def curve(starts: Sequence[int], lengths: Sequence[int], **counts: int) -> HitCurve:
+    """The curve of runs that begin to hit in pools above *starts* and are whole *lengths* later.
+
+    *counts*: the other fields of `HitCurve`.
+    """
     first = np.array(starts, dtype=np.int64)
     last = first + np.array(lengths, dtype=np.int64)
-    corners, slopes = np.unique(np.concatenate([[0], first, last]), return_inverse=True)
+    corners, places = np.unique(np.concatenate([[0], first, last]), return_inverse=True)
     change = np.zeros(len(corners), dtype=np.int64)
-    np.add.at(change, slopes[1 : len(first) + 1], 1)
-    np.add.at(change, slopes[len(first) + 1 :], -1)
+    np.add.at(change, places[1 : len(first) + 1], 1)
+    np.add.at(change, places[len(first) + 1 :], -1)
     gained = np.cumsum(change)[:-1] * np.diff(corners)
-    return corners, np.concatenate([[0], np.cumsum(gained)]).astype(np.float64)
+    hits = np.concatenate([[0], np.cumsum(gained)])
+    return HitCurve(corners=corners, hits=hits, **counts)
+
+
+class Sums:
+    """Numbers in a row that change, and the sum behind any of them, in O(log n): a Fenwick tree."""
+
+    def __init__(self, length: int) -> None:
+        self._sums = [0] * (length + 1)
+        self._total = 0
+
+    def add(self, i: int, number: int) -> None:
+        """Add *number* to the *i*-th number."""
+        sums, length = self._sums, len(self._sums)
+        self._total += number
+        i += 1
+        while i < length:
+            sums[i] += number
+            i += i & -i
+
+    def behind(self, i: int) -> int:
+        """The sum of all numbers after the *i*-th."""
+        sums, left = self._sums, self._total
+        i += 1
+        while i:
+            left -= sums[i]
+            i &= i - 1
+        return left
 
 
 class _Stack:
     """The list of all blocks ever used, the latest path first; kept as one run per request.
 
-    A Fenwick tree over the requests holds the lengths of the runs.
+    The places of all blocks follow from the lengths of the runs.
     """
 
     def __init__(self, num_requests: int) -> None:
-        self._num_requests = num_requests
-        self._sums = [0] * (num_requests + 1)
-        self._total = 0
+        self._lengths = Sums(num_requests)
         self._heads: dict[Hashable, int] = {}  # key of a run's first block -> its request
         self._keys: list[BlockKeys] = []
         self._ends: list[int] = []
@@ -156,7 +185,7 @@ class _Stack:
         """
         found: list[tuple[int, int]] = []
         touched: list[tuple[int, int]] = []
-        heads, sums, total = self._heads, self._sums, self._total
+        heads, behind = self._heads, self._lengths.behind
         position = 0
         while position < num_stored:
             run = heads.pop(keys[position], None)
@@ -164,17 +193,13 @@ class _Stack:
                 break
             end, others = self._ends[run], self._keys[run]
             common = keys.common(others, position, end if end < num_stored else num_stored)
-            ahead, i = total, run + 1
-            while i:
-                ahead -= sums[i]
-                i &= i - 1
-            found.append((ahead, common))
+            found.append((behind(run), common))  # the runs of later requests are ahead of it
             touched.append((run, common))
             position += common
             if position < end:
                 heads[others[position]] = run
         for run, num_blocks in touched:  # only now: the ranks are those before the request
-            self._add(run, -num_blocks)
+            self._lengths.add(run, -num_blocks)
         self._append(keys, num_stored, num_unhashed)
         return found
 
@@ -184,12 +209,4 @@ class _Stack:
         self._ends.append(num_stored)
         if num_stored:
             self._heads[keys[0]] = run
-        self._add(run, num_stored + num_unhashed)
-
-    def _add(self, run: int, num_blocks: int) -> None:
-        sums, num_requests = self._sums, self._num_requests
-        self._total += num_blocks
-        i = run + 1
-        while i <= num_requests:
-            sums[i] += num_blocks
-            i += i & -i
+        self._lengths.add(run, num_stored + num_unhashed)

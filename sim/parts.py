@@ -7,7 +7,8 @@ points.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
+from typing import Any
 
 from sim.keys import BlockKeys
 
@@ -15,14 +16,14 @@ from sim.keys import BlockKeys
 class Part:
     """Blocks *start* to *start* + *num_blocks* - 1 of every chain that leads through it."""
 
-    __slots__ = ("children", "keys", "num_blocks", "number", "start")
+    __slots__ = ("children", "keys", "num_blocks", "start", "state")
 
     def __init__(self, keys: BlockKeys, start: int, num_blocks: int) -> None:
         self.keys = keys  # any chain that leads through the part
         self.start = start
         self.num_blocks = num_blocks
         self.children: dict[Hashable, Part] = {}
-        self.number = -1
+        self.state: Any = None  # whatever the user of the parts keeps about it
 
 
 class Parts:
@@ -67,21 +68,3 @@ class Parts:
             start += part.num_blocks
             children = part.children
         return parts
-
-    def number(self) -> list[Part]:
-        """All parts, parents first, each with its place in this list as its `number`."""
-        parts = list(self._roots.values())
-        for part in parts:  # grows while it is walked
-            part.number = len(parts)
-            parts.extend(part.children.values())
-        for i, part in enumerate(parts):
-            part.number = i
-        return parts
-
-
-def cut_into_parts(ends: Iterable[tuple[BlockKeys, int]]) -> Parts:
-    """The parts of chains that are used up to each of these *ends*."""
-    parts = Parts()
-    for keys, num_blocks in ends:
-        parts.add(keys, num_blocks)
-    return parts

@@ -1,0 +1,184 @@
+"""MIN: evict the block that is needed again latest. Offline: it must see all requests beforehand.
+
+Belady 1966, for prefix chains: of blocks needed equally late the deeper goes first, and a block
+that another request will store anew before it can be hit again is needed never. Optimal among all
+policies in a replay, one request at a time (docs/optimum.md). Insertion is mandatory, as everywhere
+in a KV cache: a running request holds its blocks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import ClassVar
+
+from policies.ranked import Ranked
+from sim.cache import Pool, Span
+from sim.errors import ConfigError
+from sim.footprint import Footprint, prompt, with_answer
+from sim.next_use import NEVER, NextUse, next_uses
+from sim.request import Request, RequestStatus
+
+SOON = NextUse([0], [-1])
+"""Of a preempted request, which comes back before anybody else is admitted."""
+
+
+class Belady(Ranked):
+    """Evict what the next admissions need last (MIN, the offline optimum).
+
+    The order of admission is taken to be that of arrival, which `fcfs` scheduling keeps. *answers*:
+    False if answers get no memory (a replay without *decode*): it matters only where later prompts
+    continue them. In a concurrent run it is a very good policy, not a bound: hits change the
+    schedule, and two requests that compute the same content keep two copies.
+    """
+
+    is_offline: ClassVar[bool] = True
+
+    def __init__(self, answers: bool = True) -> None:
+        self._convention = with_answer if answers else prompt
+        self._numbers: dict[int | str, int] = {}
+
+    def prepare(self, requests: Sequence[Request]) -> None:
+        self._numbers = {request.request_id: i for i, request in enumerate(requests)}
+        self._next_uses = next_uses([self._footprint(request) for request in requests])
+        self._was_admitted = bytearray(len(requests))
+
+    def _footprint(self, request: Request) -> Footprint:
+        footprint = self._convention(request)
+        if prompt(request).num_blocks > self.pool.num_blocks:  # will be refused
+            return footprint._replace(num_hittable=0, num_stored=0, num_unhashed=0)
+        return footprint
+
+    def bind(self, pool: Pool) -> None:
+        super().bind(pool)
+        self._last_admitted = self._last_checked = -1
+        self._due: dict[int, list[Span]] = {}  # what is held for the sake of a request
+        self._kept: dict[int, list[Span]] = {}  # what a preempted request left behind
+
+    # A span's note says when its blocks are needed, in absolute positions: both parts of a cut
+    # span can share it.
+
+    def touch(self, span: Span, request: Request, now: float) -> None:
+        self._number(request)
+
+    def rank(self, span: Span, request: Request, now: float) -> int:
+        number = self._number(request)
+        for left in self._kept.pop(number, ()):
+            if left.note is SOON and left in self._entries:
+                left.note = self._look_ahead(number, left)
+                self._place_again(left)
+        if _comes_back(request, now):
+            span.note = SOON
+            self._kept.setdefault(number, []).append(span)
+        else:
+            span.note = self._look_ahead(number, span)
+        return self._rank(span)
+
+    def _number(self, request: Request) -> int:
+        """The place of *request* in the order of admission; it has been admitted."""
+        number = self._numbers.get(request.request_id)
+        if number is None:
+            raise ConfigError(
+                f"Belady: request {request.request_id!r} is unknown; this policy is offline: give "
+                "all requests to prepare() before the run"
+            )
+        self._was_admitted[number] = 1
+        if number > self._last_admitted:
+            self._last_admitted = number
+        return number
+
+    def _look_ahead(self, number: int, span: Span) -> NextUse:
+        """The next uses of a span after everybody admitted so far; *number* used it last."""
+        found = NextUse([], [])
+        self._append(found, number, span.start, span.start + span.num_blocks)
+        return found
+
+    def _append(self, found: NextUse, number: int, start: int, stop: int) -> None:
+        starts, uses = self._next_uses[number]
+        i = bisect_right(starts, start) - 1
+        while start < stop:
+            end = min(stop, starts[i + 1]) if i + 1 < len(starts) else stop
+            if uses[i] <= self._last_admitted:
+                self._append(found, uses[i], start, end)
+            else:
+                found.starts.append(start)
+                found.uses.append(uses[i])
+            start = end
+            i += 1
+
+    def _rank(self, span: Span) -> int:
+        return -self._latest(span)[1]
+
+    def _latest(self, span: Span) -> tuple[int, int]:
+        """Where the run of the span's blocks that are needed latest ends, and when that is.
+
+        Blocks needed by the same requests are a run. Mostly the deepest run is needed latest; a
+        shallower one is only if somebody is about to store it anew.
+        """
+        starts, uses = span.note
+        end = span.start + span.num_blocks
+        where, latest = end, -NEVER
+        i = bisect_right(starts, end - 1) - 1
+        while i >= 0 and end > span.start:
+            use = self._current(uses[i])
+            if use > latest:
+                where, latest = end, use
+            end = starts[i]
+            i -= 1
+        return where, latest
+
+    def _current(self, use: int) -> int:
+        """*use*, or NEVER if that request passed by and hit another copy of the content."""
+        passed = 0 <= use <= self._last_checked
+        return NEVER if passed and self._was_admitted[use] else use
+
+    # Holding
+
+    def _place(self, span: Span, rank: int) -> None:
+        super()._place(span, rank)
+        self._due.setdefault(-rank, []).append(span)
+
+    def _place_again(self, span: Span) -> None:
+        """The rank of a held span has changed; its place among equals has not."""
+        rank = self._rank(span)
+        before = self._entries[span]
+        if rank != before[0]:
+            self._enter((rank, before[1], -(span.start + span.num_blocks), span))
+            self._due.setdefault(-rank, []).append(span)
+
+    def split(self, upper: Span, lower: Span) -> None:
+        super().split(upper, lower)
+        if upper in self._entries:
+            self._place_again(upper)
+            self._place_again(lower)
+
+    def victim(self, num_blocks: int) -> tuple[Span, int]:
+        while self._last_checked < self._last_admitted:
+            self._last_checked += 1
+            for span in self._due.pop(self._last_checked, ()):
+                if span in self._entries:
+                    self._place_again(span)
+        span, _ = super().victim(num_blocks)
+        end, _ = self._latest(span)
+        if end < span.start + span.num_blocks and not self.pool.leaf_only:
+            span = self.pool.cut(span, span.start + span.num_blocks - end)
+        return span, min(num_blocks, self._num_equal(span))
+
+    @staticmethod
+    def _num_equal(span: Span) -> int:
+        """How many of the deepest blocks are needed by the same request."""
+        starts: list[int] = span.note[0]
+        end = span.start + span.num_blocks
+        return end - max(span.start, starts[bisect_right(starts, end - 1) - 1])
+
+    def evicted(self, span: Span, num_blocks: int) -> None:
+        super().evicted(span, num_blocks)
+        if span.num_blocks:
+            self._place_again(span)
+
+
+def _comes_back(request: Request, now: float) -> bool:
+    """Whether *request* was preempted; a replay and a client that hung up never come back."""
+    aborted = request.abort_time is not None and now >= request.abort_time
+    is_running = request.status is RequestStatus.RUNNING
+    return is_running and request.num_output_tokens < request.max_tokens and not aborted
