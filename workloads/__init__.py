@@ -3,4 +3,5 @@
 WORKLOADS = {
     "mooncake": "workloads.mooncake:Mooncake",
     "shared_prefix": "workloads.shared_prefix:SharedPrefix",
+    "weka": "workloads.weka:Weka",
 }
