@@ -7,7 +7,28 @@ import path, `module:Class`.
 MANAGERS = {
     "reference": "policies.reference:ReferenceBlockManager",
     "vllm": "policies.vllm:VLLMBlockManager",
+    "radix": "policies.radix:RadixBlockManager",
+    "uncached": "policies.uncached:UncachedBlockManager",
 }
 POLICIES = {
     "lru": "policies.lru:LRU",
+    "belady": "policies.belady:Belady",
+    "mru": "policies.mru:MRU",
+    "filo": "policies.filo:FILO",
+    "lfu": "policies.lfu:LFU",
+    "lfuda": "policies.lfuda:LFUDA",
+    "lru_k": "policies.lru_k:LRUK",
+    "gdsf": "policies.gdsf:GDSF",
+    "pgdsf": "policies.pgdsf:PGDSF",
+    "length_aware": "policies.length_aware:LengthAware",
+    "freq_cost": "policies.freq_cost:FreqCost",
+    "priority": "policies.priority:Priority",
+    "ttl": "policies.ttl:TTL",
+    "tlru": "policies.tlru:TLRU",
+    "continuum": "policies.continuum:Continuum",
+    "kvflow": "policies.kvflow:KVFlow",
+    "workload_aware": "policies.workload_aware:WorkloadAware",
+    "queue_lookahead": "policies.queue_lookahead:QueueLookahead",
+    "rlt": "policies.rlt:RLT",
+    "noisy_oracle": "policies.noisy_oracle:NoisyOracle",
 }

@@ -14,7 +14,7 @@ from sim.errors import KvsimError
 EXIT_CODES = """\
 exit codes:
   0    done
-  1    golden: some recording differs
+  1    golden: some recording differs; check: a rule is broken
   2    a configuration, trace, option or file that must be mended (one line on stderr)
   130  interrupted (Ctrl-C); earlier results are untouched
   141  whoever read the output stopped reading
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
-    for add in (_add_run, _add_replay, _add_golden, _add_list, _add_example):
+    for add in (_add_run, _add_replay, _add_mrc, _add_golden, _add_check, _add_list, _add_example):
         add(commands)
     return top
 
@@ -125,11 +125,25 @@ def _add_replay(commands: Any) -> None:
     replay.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def _add_mrc(commands: Any) -> None:
+    from sim.mrc_command import add_options
+
+    about = "Say how much memory a trace needs for which hit rate: LRU, the optimum, the limit."
+    add_options(_command(commands, "mrc", about))
+
+
 def _add_golden(commands: Any) -> None:
     about = "Replay recordings of real vLLM and report the first difference of each."
     golden = _command(commands, "golden", about)
     golden.add_argument("paths", metavar="PATH", nargs="+", type=Path, help="recordings or folders")
     golden.add_argument("--manager", default="reference", help="(reference)")
+
+
+def _add_check(commands: Any) -> None:
+    about = "Hold a policy or a manager to its contract, in small random programs."
+    check = _command(commands, "check", about)
+    check.add_argument("target", metavar="TARGET", help="a short name or module:Class")
+    check.add_argument("--seconds", type=float, default=10.0, help="CPU time to spend (10)")
 
 
 def _add_list(commands: Any) -> None:

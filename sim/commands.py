@@ -47,10 +47,12 @@ def replay(arguments: Namespace) -> int:
     """Replay a trace and print what was hit."""
     _find_modules_in()
     from sim.console import progress
+    from sim.needs import prepare
     from sim.replay import replay
 
     workload = _trace(arguments)
     manager = _manager(arguments, workload.block_size)
+    prepare(manager, workload)
     _print_notes(workload)
     done = 0
     with progress("replay", len(workload)) as advance:
@@ -110,12 +112,41 @@ def _print_replay(result: ReplayResult, *, as_json: bool) -> None:
     print(f"CPU time        {result.seconds:.2f} s{speed}")
 
 
+def mrc(arguments: Namespace) -> int:
+    """Compute how much memory a trace needs for which hit rate."""
+    _find_modules_in()
+    from sim.mrc_command import run
+
+    workload = _trace(arguments)
+    _print_notes(workload)
+    return run(arguments, workload)
+
+
 def golden(arguments: Namespace) -> int:
     """Replay recordings of real vLLM."""
     _find_modules_in()
     from sim.golden import main as replay_recordings
 
     return replay_recordings(arguments.paths, arguments.manager)
+
+
+def check(arguments: Namespace) -> int:
+    """Hold a policy or a manager to its contract."""
+    if not arguments.seconds > 0:
+        raise KvsimError(f"--seconds is {arguments.seconds}; it must be greater than 0")
+    _find_modules_in()
+    from sim.testing import ContractBroken, check_block_manager, check_eviction_policy, kind_of
+    from sim.yaml_text import parse
+
+    spec = parse(arguments.target, "TARGET")
+    checker = check_eviction_policy if kind_of(spec) == "policy" else check_block_manager
+    try:
+        checker(spec, seconds=arguments.seconds, report=lambda claim: print(f"ok      {claim}"))
+    except ContractBroken as broken:
+        print(f"FAILED  {broken.claim}", *str(broken).splitlines()[1:], sep="\n")
+        return 1
+    print("nothing is broken, as far as these programs show")
+    return 0
 
 
 def list_names(arguments: Namespace) -> int:
@@ -176,7 +207,9 @@ def _find_modules_in(*folders: Path) -> None:
 COMMANDS = {
     "run": run,
     "replay": replay,
+    "mrc": mrc,
     "golden": golden,
+    "check": check,
     "list": list_names,
     "example": example,
 }

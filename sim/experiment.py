@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from sim.cache import BlockManager
 from sim.config import Config, apply_overrides, load
 from sim.engine import Engine
 from sim.errors import ConfigError, KvsimError
+from sim.needs import check_needs, policy_of, prepare
 from sim.parameters import checked
 from sim.place import blamed
 from sim.provenance import provenance
@@ -111,9 +113,13 @@ class Experiment:
         return experiment
 
     def check(self) -> None:
-        """Build every policy once, so that what a constructor refuses is told before any run."""
+        """Build every policy once, so that what it refuses or lacks is told before any run."""
         for label in self.managers:
-            self._engine(label)
+            manager = self._engine(label).manager
+            policy = policy_of(manager)
+            if policy is not None and policy.needs:
+                with _labelled(label):
+                    check_needs(manager, self._workload(manager.block_size))
 
     def run(self, on_progress: OnProgress | None = None) -> Results:
         """Run every policy, in the order of the configuration."""
@@ -187,10 +193,9 @@ class Experiment:
         engine = self._engine(label)
         block_size = engine.manager.block_size
         workload = self._workload(block_size)
-        try:
+        with _labelled(label):
+            prepare(engine.manager, workload)
             record = engine.run(workload)
-        except KvsimError as error:
-            raise type(error)(f"policies.{label}: {error}") from error
         settings = {
             "kv_bytes_per_token": self.cache["kv_bytes_per_token"],
             "block_size": block_size,
@@ -237,3 +242,12 @@ def _find_modules_in(folder: Path) -> None:
     """Let a configuration name classes in *folder*; appended, so that none can hide ours."""
     if str(folder.resolve()) not in sys.path:
         sys.path.append(str(folder.resolve()))
+
+
+@contextmanager
+def _labelled(label: str) -> Iterator[None]:
+    """Say in errors which policy they are about."""
+    try:
+        yield
+    except KvsimError as error:
+        raise type(error)(f"policies.{label}: {error}") from error

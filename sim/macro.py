@@ -85,10 +85,6 @@ class MacroScheduler(Scheduler):
         needing, filling = calendar.needing(), calendar.filling()
         if needing and len(needing) > manager.num_free_blocks:
             return False
-        for request in filling:
-            self._head_is_blocked = False  # it may hit what is stored now
-            calendar.settle(request)
-            manager.cache_blocks(request, request.num_computed_tokens + 1)
         if needing:
             if not manager.grows_blindly:
                 for request in needing:
@@ -96,6 +92,10 @@ class MacroScheduler(Scheduler):
             manager.grow(needing, now=now)
             if not self.config.scheduler_reserve_full_isl:
                 self._head_is_blocked = False  # evictions may have cut its hit, and its first chunk
+        for request in filling:  # behind the growth: with block_size 1 it is the same block
+            self._head_is_blocked = False  # it may hit what is stored now
+            calendar.settle(request)
+            manager.cache_blocks(request, request.num_computed_tokens + 1)
         return True
 
     def update(self, step: Step, now: float = 0.0) -> None:

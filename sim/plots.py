@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from sim.mrc_plot import hit_rate_curve as hit_rate_curve
 from sim.results import Results
 from sim.style import (
     INK,

@@ -8,11 +8,13 @@ recorded schedules of vLLM 0.23, 0.32 and 0.33 with no difference (docs/fidelity
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from sim.cache import BlockManager, Hit, Span
 from sim.errors import ConfigError
+from sim.needs import policy_of
 from sim.request import Request, RequestStatus
 from sim.stats import PrefixCacheStats
 from sim.waiting import FCFSQueue, PriorityQueue, WaitingQueue
@@ -97,6 +99,8 @@ class Scheduler:
         self.waiting: WaitingQueue = (
             PriorityQueue() if self.config.policy == "priority" else FCFSQueue()
         )
+        if (policy := policy_of(manager)) is not None:
+            policy.waiting = cast("Collection[Request]", self.waiting)
         self.running: list[Request] = []
         self._was_reset = False
 

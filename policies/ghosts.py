@@ -1,0 +1,218 @@
+"""Ghosts: the memory of what was evicted lately, by content, in runs of blocks.
+
+A run of evicted blocks is one entry, however long it is. The entries hang in a prefix tree, so that
+what a prompt has among them is found by a walk with as many steps as there are branch points on its
+path; the order in which they are forgotten is a queue, the deepest block of a run first.
+
+    root -- [0..7] --+-- [8..40] *     * remembered; [0..7] is not: it only leads to what is
+                     +-- [8..11] *
+
+Content is remembered at most once; what is evicted again counts as new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any, NamedTuple, cast
+
+from policies.free_queue import FreeQueue
+from sim.cache import Pool, Span
+from sim.keys import BlockKeys
+
+
+class Run(NamedTuple):
+    """The blocks *start* to *stop* - 1 of some prompt, and what was noted when they were evicted."""
+
+    start: int
+    stop: int
+    note: Any
+
+
+class Ghost(Span):
+    """A node of the tree; *note* is the policy's, `is_listed` says whether it is remembered."""
+
+    __slots__ = ("children", "first_key", "is_listed", "keys", "parent")
+
+    def __init__(self, parent: Ghost | None, keys: BlockKeys, start: int, num_blocks: int) -> None:
+        super().__init__(num_blocks, start)
+        self.parent = parent
+        self.keys = keys  # any chain that leads through this node
+        self.first_key: Hashable = keys[start] if num_blocks else None
+        self.children: dict[Hashable, Ghost] = {}
+        self.is_listed = False
+
+
+class Ghosts:
+    """Evicted content, oldest first; `num_blocks` says how much of it is remembered."""
+
+    def __init__(self) -> None:
+        self.num_blocks = 0
+        self._root = Ghost(None, cast("BlockKeys", ()), 0, 0)
+        self._queue = FreeQueue()
+        self._was_asked = False
+
+    def push(self, keys: BlockKeys, start: int, stop: int, note: Any = None) -> None:
+        """Remember the blocks *start* to *stop* - 1 of *keys*; the deepest will go first."""
+        for ghost in reversed(self._path(keys, start, stop)):
+            self._unlist(ghost)
+            ghost.note = note
+            self._list(ghost)
+            self._join(ghost)
+
+    def find(self, keys: BlockKeys, start: int, stop: int) -> list[Run]:
+        """What is remembered of the blocks *start* to *stop* - 1 of *keys*, from the shallowest."""
+        return [Run(low, high, ghost.note) for ghost, low, high in self._found(keys, start, stop)]
+
+    def take(self, keys: BlockKeys, start: int, stop: int) -> list[Run]:
+        """The same, and it is remembered no more; neighbours with the same note are one run."""
+        self._was_asked = True
+        runs: list[Run] = []
+        for ghost, low, high in reversed(self._found(keys, start, stop)):
+            if runs and runs[-1].start == high and runs[-1].note == ghost.note:
+                runs[-1] = runs[-1]._replace(start=low)
+            else:
+                runs.append(Run(low, high, ghost.note))
+            if high < ghost.start + ghost.num_blocks:
+                ghost = self._split(ghost, high - ghost.start)
+            if low > ghost.start:
+                self._split(ghost, low - ghost.start)
+            self._unlist(ghost)
+            self._prune(ghost)
+        runs.reverse()
+        return runs
+
+    def settle(self, num_blocks: int) -> None:
+        """Forget the oldest but *num_blocks*, if anything was taken since the last time.
+
+        A policy calls it when it must evict. So nothing is forgotten between the eviction that
+        makes room for a block and the look-up of that block when it is inserted: the block is
+        compared with what was remembered when it was missed. Meanwhile there may be more ghosts.
+        """
+        if self._was_asked:
+            self._was_asked = False
+            self.trim(num_blocks)
+
+    def trim(self, num_blocks: int) -> None:
+        """Forget the oldest but *num_blocks*."""
+        while self.num_blocks > max(0, num_blocks):
+            ghost = cast("Ghost", self._queue.first)
+            num_left = ghost.num_blocks - (self.num_blocks - max(0, num_blocks))
+            if num_left > 0 and not ghost.children:  # it shrinks where it is
+                self.num_blocks -= ghost.num_blocks - num_left
+                ghost.num_blocks = num_left
+                continue
+            if num_left > 0:
+                self._split(ghost, num_left)
+            self._unlist(ghost)
+            self._prune(ghost)
+
+    # The tree
+
+    def _found(self, keys: BlockKeys, start: int, stop: int) -> list[tuple[Ghost, int, int]]:
+        """The ghosts that hold some of these blocks, and which blocks."""
+        found: list[tuple[Ghost, int, int]] = []
+        children, position = self._root.children, 0
+        while position < stop and children:
+            ghost = children.get(keys[position])
+            if ghost is None:
+                break
+            end = position + ghost.num_blocks
+            num_equal = keys.common(ghost.keys, position, end if end < stop else stop)
+            low, position = max(start, position), position + num_equal
+            if ghost.is_listed and low < position:
+                found.append((ghost, low, position))
+            if position < end:
+                break
+            children = ghost.children
+        return found
+
+    def _path(self, keys: BlockKeys, start: int, stop: int) -> list[Ghost]:
+        """Nodes for exactly the blocks *start* to *stop* - 1; what the tree lacks is added."""
+        nodes: list[Ghost] = []
+        node, position = self._root, 0
+        while position < stop:
+            bound = start if position < start else stop
+            child = node.children.get(keys[position])
+            if child is None:
+                child = Ghost(node, keys, position, bound - position)
+                node.children[child.first_key] = child
+            else:
+                end = min(position + child.num_blocks, bound)
+                num_equal = keys.common(child.keys, position, end)
+                if num_equal < child.num_blocks:
+                    child = self._split(child, num_equal)
+            if position >= start:
+                nodes.append(child)
+            position += child.num_blocks
+            node = child
+        return nodes
+
+    def _split(self, ghost: Ghost, num_upper: int) -> Ghost:
+        """Cut *ghost*; its first *num_upper* blocks become a new node above it."""
+        parent = cast("Ghost", ghost.parent)
+        upper = Ghost(parent, ghost.keys, ghost.start, num_upper)
+        parent.children[upper.first_key] = upper
+        ghost.parent = upper
+        ghost.start += num_upper
+        ghost.num_blocks -= num_upper
+        ghost.first_key = ghost.keys[ghost.start]
+        upper.children[ghost.first_key] = ghost
+        upper.note, upper.is_listed = ghost.note, ghost.is_listed
+        if ghost.is_listed:
+            self._queue.insert_after(upper, ghost)
+        return upper
+
+    def _list(self, ghost: Ghost) -> None:
+        ghost.is_listed = True
+        self._queue.append(ghost)
+        self.num_blocks += ghost.num_blocks
+
+    def _unlist(self, ghost: Ghost) -> None:
+        if ghost.is_listed:
+            ghost.is_listed = False
+            self._queue.remove(ghost)
+            self.num_blocks -= ghost.num_blocks
+
+    def _prune(self, ghost: Ghost) -> None:
+        """Drop *ghost* and its ancestors as far as nothing that is remembered hangs on them."""
+        while not ghost.is_listed and not ghost.children and ghost.parent is not None:
+            del ghost.parent.children[ghost.first_key]
+            ghost = ghost.parent
+        if not ghost.is_listed and ghost.parent is not None:
+            self._join(ghost)
+            if not ghost.parent.is_listed and ghost.parent.parent is not None:
+                self._join(ghost.parent)
+
+    def _join(self, ghost: Ghost) -> None:
+        """Make one node of *ghost* and the only one below it, if they were alike and neighbours."""
+        if len(ghost.children) != 1:
+            return
+        (below,) = ghost.children.values()
+        if ghost.is_listed != below.is_listed:
+            return
+        if ghost.is_listed:
+            if below.next_free is not ghost or below.note != ghost.note:
+                return
+            self._queue.remove(below)
+        ghost.keys = below.keys
+        ghost.num_blocks += below.num_blocks
+        ghost.children = below.children
+        for child in ghost.children.values():
+            child.parent = ghost
+
+
+def cut_by(pool: Pool, span: Span, runs: list[Run]) -> Iterator[tuple[Span, Run | None]]:
+    """*span* in pieces, the deepest first: those that are in one of *runs*, and the rest."""
+    for run in reversed(runs):
+        end = span.start + span.num_blocks
+        if run.stop < end:
+            upper = pool.cut(span, end - run.stop)
+            yield span, None
+            span = upper
+        if run.start <= span.start:
+            yield span, run
+            return
+        upper = pool.cut(span, run.stop - run.start)
+        yield span, run
+        span = upper
+    yield span, None
