@@ -19,9 +19,6 @@ from sim.footprint import Footprint, prompt, with_answer
 from sim.next_use import NEVER, NextUse, next_uses
 from sim.request import Request, RequestStatus
 
-SOON = NextUse([0], [-1])
-"""Of a preempted request, which comes back before anybody else is admitted."""
-
 
 class Belady(Ranked):
     """Evict what the next admissions need last (MIN, the offline optimum).
@@ -51,28 +48,29 @@ class Belady(Ranked):
 
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
-        self._last_admitted = self._last_checked = -1
+        self._last_admitted = self._last_passed = -1
         self._due: dict[int, list[Span]] = {}  # what is held for the sake of a request
-        self._kept: dict[int, list[Span]] = {}  # what a preempted request left behind
+        self._left: dict[int, list[Span]] = {}  # what a preempted request left behind
 
     # A span's note says when its blocks are needed, in absolute positions: both parts of a cut
-    # span can share it.
+    # span can share it. What a preempted request needs is needed before anything else: such uses
+    # are negative, the smaller the sooner.
 
     def touch(self, span: Span, request: Request, now: float) -> None:
         self._number(request)
 
     def rank(self, span: Span, request: Request, now: float) -> int:
         number = self._number(request)
-        for left in self._kept.pop(number, ()):
-            if left.note is SOON and left in self._entries:
+        for left in self._left.pop(number, ()):
+            if left in self._entries and left.note.uses[0] < 0:
                 left.note = self._look_ahead(number, left)
+                self._watch(left)
                 self._place_again(left)
         if _comes_back(request, now):
-            span.note = SOON
-            self._kept.setdefault(number, []).append(span)
+            span.note = NextUse([0], [number - len(self._numbers)])
         else:
             span.note = self._look_ahead(number, span)
-        return self._rank(span)
+        return -self._latest(span)[1]
 
     def _number(self, request: Request) -> int:
         """The place of *request* in the order of admission; it has been admitted."""
@@ -106,63 +104,82 @@ class Belady(Ranked):
             start = end
             i += 1
 
-    def _rank(self, span: Span) -> int:
-        return -self._latest(span)[1]
-
     def _latest(self, span: Span) -> tuple[int, int]:
         """Where the run of the span's blocks that are needed latest ends, and when that is.
 
-        Blocks needed by the same requests are a run. Mostly the deepest run is needed latest; a
+        Blocks needed by the same request are a run. Mostly the deepest run is needed latest; a
         shallower one is only if somebody is about to store it anew.
         """
         starts, uses = span.note
-        end = span.start + span.num_blocks
-        where, latest = end, -NEVER
-        i = bisect_right(starts, end - 1) - 1
-        while i >= 0 and end > span.start:
-            use = self._current(uses[i])
-            if use > latest:
-                where, latest = end, use
-            end = starts[i]
-            i -= 1
-        return where, latest
-
-    def _current(self, use: int) -> int:
-        """*use*, or NEVER if that request passed by and hit another copy of the content."""
-        passed = 0 <= use <= self._last_checked
-        return NEVER if passed and self._was_admitted[use] else use
+        stop = span.start + span.num_blocks
+        first, last = bisect_right(starts, span.start) - 1, bisect_right(starts, stop - 1) - 1
+        latest = max(uses[first : last + 1])
+        while uses[last] != latest:
+            stop = starts[last]
+            last -= 1
+        return stop, latest
 
     # Holding
 
     def _place(self, span: Span, rank: int) -> None:
         super()._place(span, rank)
-        self._due.setdefault(-rank, []).append(span)
+        self._watch(span)
+
+    def _watch(self, span: Span) -> None:
+        """Look at a held *span* again once those who need it have been admitted."""
+        starts, uses = span.note
+        i, stop = bisect_right(starts, span.start) - 1, span.start + span.num_blocks
+        while i < len(starts) and starts[i] < stop:
+            if uses[i] < 0:
+                self._left.setdefault(uses[i] + len(self._numbers), []).append(span)
+            elif uses[i] != NEVER:
+                self._due.setdefault(uses[i], []).append(span)
+            i += 1
 
     def _place_again(self, span: Span) -> None:
-        """The rank of a held span has changed; its place among equals has not."""
-        rank = self._rank(span)
+        """The rank of a held span may have changed; its place among equals has not."""
+        rank = -self._latest(span)[1]
         before = self._entries[span]
         if rank != before[0]:
             self._enter((rank, before[1], -(span.start + span.num_blocks), span))
-            self._due.setdefault(-rank, []).append(span)
 
     def split(self, upper: Span, lower: Span) -> None:
         super().split(upper, lower)
         if upper in self._entries:
+            self._watch(upper)
             self._place_again(upper)
             self._place_again(lower)
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
-        while self._last_checked < self._last_admitted:
-            self._last_checked += 1
-            for span in self._due.pop(self._last_checked, ()):
+        while self._last_passed < self._last_admitted:
+            self._last_passed += 1
+            for span in self._due.pop(self._last_passed, ()):
                 if span in self._entries:
-                    self._place_again(span)
+                    self._pass(span, self._last_passed)
         span, _ = super().victim(num_blocks)
         end, _ = self._latest(span)
         if end < span.start + span.num_blocks and not self.pool.leaf_only:
             span = self.pool.cut(span, span.start + span.num_blocks - end)
         return span, min(num_blocks, self._num_equal(span))
+
+    def _pass(self, span: Span, number: int) -> None:
+        """Request *number* did not use *span*: it hit a copy, or it was refused."""
+        starts, uses = span.note
+        found = NextUse([], [])
+        position, stop = span.start, span.start + span.num_blocks
+        i = bisect_right(starts, position) - 1
+        while position < stop:
+            end = min(stop, starts[i + 1]) if i + 1 < len(starts) else stop
+            if uses[i] == number and not self._was_admitted[number]:
+                self._append(found, number, position, end)
+            else:
+                found.starts.append(position)
+                found.uses.append(NEVER if uses[i] == number else uses[i])
+            position = end
+            i += 1
+        span.note = found
+        self._watch(span)
+        self._place_again(span)
 
     @staticmethod
     def _num_equal(span: Span) -> int:

@@ -21,7 +21,7 @@ from sim.keys import BlockKeys
 
 
 class Run(NamedTuple):
-    """The blocks *start* to *stop* - 1 of some prompt, and what was noted when they were evicted."""
+    """The blocks *start* to *stop* - 1 of some prompt, and what was noted at their eviction."""
 
     start: int
     stop: int

@@ -2,10 +2,11 @@
 
 A block's value is its number of uses since it was inserted, divided by the time since then. Time is
 counted in block uses. As all values change all the time, *num_samples* (64) held blocks are drawn,
-with replacement, and the one with the smallest value goes; ties: the one drawn first. *seed* of the
-draws. Source: Blankstein, Sen and Freedman, "Hyperbolic caching: flexible caching for web
-applications", USENIX ATC 2017; libCacheSim's Hyperbolic, to which it is equal on average on requests
-of one block.
+with replacement, and the one with the smallest value goes; ties: the one drawn first. *seed*: of
+the draws.
+Source: Blankstein, Sen and Freedman, "Hyperbolic caching: flexible caching for web applications",
+USENIX ATC 2017; libCacheSim's Hyperbolic, to which it is equal on requests of one block but for the
+random numbers.
 
 Differs from the paper: no cost or size, no expiry. A sample is of blocks, hence single blocks.
 """

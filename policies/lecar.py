@@ -3,11 +3,11 @@
 Each eviction asks LRU with probability w and LFU with 1 - w. What an expert evicted (unless both
 would have) is remembered; when it is missed, that expert loses weight by the factor
 exp(-*learning_rate* * d^t), where t is the number of block uses since, and d = 0.005^(1 / pool).
-Parameters: *learning_rate* (0.45); *lru_weight* (0.5), w at the start; *history* (0.5), the share of
-the pool that each expert's ghosts may have; *seed* of the coin.
+Parameters: *learning_rate* (0.45); *lru_weight* (0.5), w at the start; *history* (0.5), the share
+of the pool that each expert's ghosts may have; *seed*: of the coin.
 Source: Vietri et al., "Driving cache replacement with ML-based LeCaR", HotStorage 2018;
-libCacheSim's LeCaR, to which it is equal on average on requests of one block (other random numbers;
-libCacheSim's coin has steps of 0.01).
+libCacheSim's LeCaR, to which it is equal on requests of one block but for the random numbers
+(libCacheSim's coin has steps of 0.01).
 
 Differs from the paper: a request's misses move the weights once, all together; under a manager that
 does not call `miss`, when the blocks are inserted. The coin's sides come in runs whose lengths have

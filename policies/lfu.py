@@ -1,8 +1,8 @@
 """Least frequently used, forgetting at eviction: uses since a block was last inserted.
 
 Ties: least recently used, then deeper. Since every use of a block is one of the blocks before it,
-what stays cached is always a usable prefix. Source: libCacheSim's LFU (frequency is lost with the
-content); catalogue number P6 (LMCache breaks ties by insertion instead).
+what stays cached is always a usable prefix. Source: libCacheSim's LFU, where the frequency is lost
+with the content, too; LMCache's LFU breaks ties by insertion instead.
 """
 
 from __future__ import annotations

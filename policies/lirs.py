@@ -1,8 +1,8 @@
 """LIRS: keep what is reused at short distances, not what was used last.
 
 A stack S orders blocks by last use. LIR blocks have the shortest reuse distances and fill all but
-*hir_ratio* (0.01) of the pool; HIR blocks wait in a queue Q for their eviction. An HIR block that is
-used while it is still in S is reused sooner than the oldest LIR block, and takes its place. S is
+*hir_ratio* (0.01) of the pool; HIR blocks wait in a queue Q for their eviction. An HIR block that
+is used while it is still in S is reused sooner than the oldest LIR block, and takes its place. S is
 pruned so that its oldest block is LIR; evicted blocks stay in S as ghosts while S has at most twice
 as many blocks as the pool, those evicted first are dropped first.
 Source: Jiang and Zhang, "LIRS: an efficient low inter-reference recency set replacement policy",
@@ -147,9 +147,10 @@ class LIRS(EvictionPolicy):
                 return span, 1
         for entry in self._stack:
             block = cast("Entry", entry).block
-            if block is not None and not block.ref_cnt:
-                if not pool.leaf_only or pool.may_evict(block):
-                    return block, 1
+            if block is None or block.ref_cnt:
+                continue
+            if not pool.leaf_only or pool.may_evict(block):
+                return block, 1
         raise nothing_may_go()
 
     def evicted(self, span: Span, num_blocks: int) -> None:

@@ -3,7 +3,7 @@
 What a request leaves behind is ranked by its next use. For each request the prediction is right
 with probability *accuracy*; otherwise one moment, drawn evenly from the rest of the trace, stands
 for all its blocks. With accuracy 1 it hits as much as `belady` wherever no block is stored anew
-before it can be hit. Source of the question: catalogue, section 6; the noise model is ours.
+before it can be hit. The noise model is ours.
 
 Differs from MIN: a block that will be stored anew counts as needed when blocks behind it are; among
 concurrent requests, only those admitted after a release can be the next use.

@@ -262,8 +262,8 @@ class RadixBlockManager(BlockManager):
             node.ref_cnt -= 1
             if node.ref_cnt == 0:
                 node.is_new = False
+                self._num_evictable += node.num_blocks  # before the policy may cut it
                 self.policy.release(node, request, now)
-                self._num_evictable += node.num_blocks
 
     def reset_prefix_cache(self) -> bool:
         if self.num_free_blocks != self.num_blocks:

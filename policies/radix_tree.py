@@ -52,11 +52,14 @@ class RadixNode(Span):
         return self.keys[self.start + i]
 
     def path(self) -> Iterator[RadixNode]:
-        """The node and its ancestors without the root, the deepest first."""
+        """The node and its ancestors without the root, the deepest first.
+
+        A node may be cut as soon as it was given.
+        """
         node = self
-        while node.parent is not None:
+        while (above := node.parent) is not None:
             yield node
-            node = node.parent
+            node = above
 
 
 class RadixTree:

@@ -1,9 +1,9 @@
 """SLRU: segments of LRU; each hit promotes by one, and overflow is demoted by one.
 
-A block enters the lowest segment that has room, or the lowest of all. When it is reused it moves to
-the recent end of the next segment, whose least recent blocks then move down as far as there are too
-many. The least recent block of the lowest segment that has any is evicted. Parameter: *num_segments*
-of equal size (4); *shares* instead gives the relative sizes, lowest first (1:4 in W-TinyLFU).
+A block enters the lowest segment that has room, or the lowest of all. When it is reused it moves
+to the recent end of the next segment, whose least recent blocks then move down as far as there are
+too many. The least recent block of the lowest segment that has any is evicted. Parameter:
+*num_segments* of equal size (4); *shares* instead gives the relative sizes, the lowest first.
 Source: Karedla, Love and Wherry, "Caching strategies to improve disk system performance", 1994 (two
 segments); libCacheSim's SLRU, to which it is equal on requests of one block if the pool is a
 multiple of the segments (otherwise libCacheSim uses only the multiple, and may evict on a hit).
@@ -74,9 +74,9 @@ class SLRU(EvictionPolicy):
         span.note = i
         self._segments[i].insert(span)
 
-    def _cool(self, i: int) -> None:
-        """Demote what is too much in segment *i*, and in those below it in turn."""
-        for i in range(i, 0, -1):
+    def _cool(self, highest: int) -> None:
+        """Demote what is too much in segment *highest*, and in those below it in turn."""
+        for i in range(highest, 0, -1):
             segment = self._segments[i]
             while segment and segment.num_blocks > self._most[i]:
                 span = segment.first

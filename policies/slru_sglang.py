@@ -20,7 +20,8 @@ class ProtectedLRU(Ranked):
 
     def __init__(self, protected_threshold: int = 2) -> None:
         if protected_threshold < 1:
-            raise ConfigError(f"protected_threshold is {protected_threshold}; it must be at least 1")
+            value = protected_threshold
+            raise ConfigError(f"protected_threshold is {value}; it must be at least 1")
         self.protected_threshold = protected_threshold
 
     def touch(self, span: Span, request: Request, now: float) -> None:

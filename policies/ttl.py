@@ -2,7 +2,8 @@
 
 A block is pinned from its last use for *ttl_s* seconds, or for the seconds in its request's hint
 `ttl_s`, as providers price it (5 minutes, 1 hour). Without such hints all pins are equally long and
-end in the order of last use: then this is exactly LRU. Source: catalogue, P11b.
+end in the order of last use: then this is exactly LRU. Source: Anthropic's and OpenAI's
+prompt caching, whose retention is a time since the last use; here in a bounded pool.
 """
 
 from __future__ import annotations

@@ -66,9 +66,10 @@ class TwoQ(EvictionPolicy):
     def split(self, upper: Span, lower: Span) -> None:
         place: Place | None = lower.note
         upper.note = place and place.copy()
-        if place is not None and place.queue is not None:
-            if place.queue is self._in or not lower.ref_cnt:
-                place.queue.insert_after(upper, lower)
+        if place is None or place.queue is None:
+            return
+        if place.queue is self._in or not lower.ref_cnt:
+            place.queue.insert_after(upper, lower)
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
         excess = self._in.num_blocks - self._most_in

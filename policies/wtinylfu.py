@@ -11,10 +11,10 @@ Transactions on Storage 2017; Caffeine.
 
 Differs from the paper: exact counts instead of a sketch with 4 bits and a doorkeeper. As blocks of
 running requests cannot be refused, the comparison is made when memory is needed. Differs from
-libCacheSim, which counts neither hits in the window nor the first use alone (every comparison counts
-once more for the block of the window), halves after 32 uses per block of the main cache, and
-estimates. The blocks of one request have different counts and opponents, so the rule needs single
-blocks.
+libCacheSim, which does not count hits in the window, counts one use more for the window's block at
+every comparison or move, halves after 32 hits in the main cache per block of it, and estimates
+counts by a Bloom filter. The blocks of one request have different counts and opponents, so the rule
+needs single blocks.
 """
 
 from __future__ import annotations

@@ -274,7 +274,8 @@ class Scheduler:
             request = row.request
             if request.status is not RequestStatus.RUNNING:  # aborted while it was computed
                 continue
-            if self.manager.caches_when_computed and row.num_tokens > 1:
+            decodes = request.num_output_tokens and row.num_computed == request.num_tokens - 1
+            if self.manager.caches_when_computed and not decodes:
                 self.manager.cache_blocks(request, request.num_computed_tokens)
             if request.num_computed_tokens < request.num_tokens:
                 continue

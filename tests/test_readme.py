@@ -153,7 +153,9 @@ def test_python_sessions(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not failed, "".join(printed)
 
 
-@pytest.mark.parametrize("page", sorted({README, *(ROOT / "docs").glob("*.md")}), ids=str)
+@pytest.mark.parametrize(
+    "page", sorted({README, *(ROOT / "docs").glob("*.md")}), ids=lambda page: page.name
+)
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link and picture exists, and so does the heading that it names."""
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.S | re.M)

@@ -1,7 +1,7 @@
 """Hits on public traces, against numbers that other programs found.
 
 Prefix numbers are of the convention "all ids": every id of a trace is a block, one request at a
-time, its whole path pinned. They come from plain code written for the catalogue; flat ones, where
+time, its whole path pinned. They come from plain code independent of this project; flat ones, where
 every access is a request of its own, from libCacheSim 0.3.5.
 """
 
@@ -26,6 +26,7 @@ from policies.noisy_oracle import NoisyOracle
 from policies.ranked import Ranked
 from policies.ttl import TTL
 from policies.vllm import VLLMBlockManager
+from sim.cache import EvictionPolicy
 from sim.keys import ChunkKeys, SegmentKeys
 from sim.replay import replay
 from sim.request import Request
@@ -97,7 +98,7 @@ def all_ids(workload):
 
 
 def num_hits(policy, num_blocks, requests, victims="block", block_size=512):
-    """One block more than the catalogue's: it holds the extra token of the request served."""
+    """One block more than asked for: it holds the extra token of the request served."""
     manager = VLLMBlockManager(
         num_blocks + 1,
         block_size,
@@ -111,7 +112,7 @@ def num_hits(policy, num_blocks, requests, victims="block", block_size=512):
 
 @pytest.mark.parametrize(("trace", "num_blocks", "policy", "hits"), CASES)
 def test_hits_by_leaves(trace, num_blocks, policy, hits, kvsim_data):
-    """Catalogue, table 5.3: exact for every policy at every size."""
+    """Exact for every policy at every size."""
     workload = load(kvsim_data, trace)
     assert num_hits(policy(), num_blocks, all_ids(workload), victims="leaf") == hits
 
@@ -139,7 +140,7 @@ def test_a_ttl_for_all_is_lru(kvsim_data):
     ],
 )
 def test_an_oracle_that_is_always_right_is_optimal(trace, num_blocks, hits, kvsim_data):
-    """Catalogue, table 5.2, MIN by the engine's convention; worse with every mistake."""
+    """MIN's hits by the engine's convention; fewer with every mistake."""
     requests = list(load(kvsim_data, trace))
     found = []
     for accuracy in (1.0, 0.9, 0.7, 0.5):
@@ -188,7 +189,7 @@ def conversation_ids(kvsim_data):
         (FreqCost(alpha=0), 1_000, 275_621, 0.003),  # Hyperbolic, which samples
         (FreqCost(alpha=0), 10_000, 226_816, 0.003),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Ranked) else str(value),
+    ids=lambda value: type(value).__name__ if isinstance(value, EvictionPolicy) else str(value),
 )
 def test_flat_misses(policy, num_blocks, misses, tolerance, conversation_ids):
     """libCacheSim 0.3.5 on the ids of the conversation trace as 288,500 accesses to objects.
