@@ -18,6 +18,7 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import ClassVar, cast
 
 from policies.lru import LRU
+from policies.prefix_tree import Copy, Node, PrefixTree, Unhashed
 from policies.reference import FreeOrder, Victims, check_pool, stored_event
 from sim.cache import (
     NO_HIT,
@@ -33,67 +34,6 @@ from sim.cache import (
 )
 from sim.keys import BlockKeys
 from sim.request import Request, RequestStatus
-
-
-class Node:
-    """A run of content in the prefix tree: blocks *start* to *start* + *num_blocks* - 1 of a chain.
-
-    A node without copies stays as long as it has descendants with copies (a ghost): those are
-    orphans until the ghost's content is computed again.
-    """
-
-    __slots__ = ("children", "copies", "first_key", "keys", "num_blocks", "parent", "start")
-
-    def __init__(
-        self, parent: Node | None, keys: BlockKeys, start: int, num_blocks: int, first_key: Hashable
-    ) -> None:
-        self.parent = parent
-        self.keys = keys  # any chain that leads through this node
-        self.start = start
-        self.num_blocks = num_blocks
-        self.first_key = first_key
-        self.children: dict[Hashable, Node] = {}
-        self.copies: list[Copy] = []  # oldest first: a lookup finds the first
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether the node has left the tree."""
-        return self.parent is None and self.num_blocks > 0
-
-
-class Copy(Span):
-    """Memory that holds the whole content of one node.
-
-    *above*: if the copy was cut while in use, the part just before it. A request that held the copy
-    before the cut holds both parts and finds the other one here.
-    *is_new*: no request has reused or released it yet, so its policy does not know it.
-    *node* is None once the content was taken away by `evict_content`.
-    """
-
-    __slots__ = ("above", "is_new", "node")
-
-    def __init__(self, node: Node, num_blocks: int, start: int, ref_cnt: int) -> None:
-        self.node: Node | None = node
-        self.num_blocks = num_blocks
-        self.start = start
-        self.ref_cnt = ref_cnt
-        self.note = None
-        self.above: Copy | None = None
-        self.is_new = True
-
-    def key(self, i: int) -> Hashable | None:
-        return self.node.keys[self.start + i] if self.node else None
-
-
-class Unhashed(Span):
-    """Free blocks without content, where the policy orders them too (`free_order="tail"`)."""
-
-    __slots__ = ()
-
-    node: ClassVar[None] = None
-
-    def key(self, i: int) -> Hashable | None:
-        return None
 
 
 class Table:
@@ -163,10 +103,9 @@ class VLLMBlockManager(BlockManager):
         self.policy = eviction or LRU()
         self.policy.bind(self)
         self._orders_unhashed = free_order == "tail" and self.policy.ranks_unhashed
-        self._max_span = self.policy.max_span
         self._tell_miss = getattr(self.policy, "miss", None)
         self._is_plain = enable_caching and not (use_eagle or max_model_len or self.leaf_only)
-        self._root = Node(None, cast("BlockKeys", ()), 0, 0, None)
+        self._tree = PrefixTree(self.policy)
         self._tables: dict[int | str, Table] = {}
         self._num_blank = self.num_blocks  # free blocks that the policy does not order
         self._num_held = 0  # free blocks that it does
@@ -180,7 +119,7 @@ class VLLMBlockManager(BlockManager):
         keys = request.keys
         stop = (request.num_prompt_tokens + request.num_output_tokens - 1) // self.block_size
         spans: list[Span] = []
-        position, children = 0, self._root.children
+        position, children = 0, self._tree.root.children
         while position < stop and children:
             node = children.get(keys[position])
             if node is None or not node.copies:
@@ -233,7 +172,7 @@ class VLLMBlockManager(BlockManager):
             return None
 
         if not table:
-            table = self._tables[request.request_id] = Table(self._root)
+            table = self._tables[request.request_id] = Table(self._tree.root)
         if num_hits:
             self._touch(table, hits, num_hits, request, now)
         if num_new:
@@ -266,7 +205,7 @@ class VLLMBlockManager(BlockManager):
         span: Copy
         for span in spans:  # type: ignore[assignment]
             if span.num_blocks > num_left:
-                span = self._split(span.node, num_left).copies[0]  # type: ignore[arg-type]
+                span = self._tree.split(span.node, num_left).copies[0]  # type: ignore[arg-type]
             num_left -= span.num_blocks
             policy_hit(span, request, now)
             if not span.ref_cnt:
@@ -300,20 +239,10 @@ class VLLMBlockManager(BlockManager):
                 if num_left and not node.children and len(node.copies) == 1:
                     span.num_blocks = node.num_blocks = num_left  # it shrinks where it is
                 else:
-                    self._remove(span, node, num_left)  # type: ignore[arg-type]
+                    self._tree.remove(span, node, num_left)  # type: ignore[arg-type]
                 if self.events:
                     self._report(span, node, num_evicted)
             evicted(span, num_evicted)
-
-    def _remove(self, copy: Copy, node: Node, num_left: int) -> None:
-        """Take an unused copy out of the tree, but for its first *num_left* blocks."""
-        if num_left:
-            self._split(node, num_left)
-        copy.num_blocks = 0
-        copies = node.copies
-        copies.remove(copy)
-        if not copies and not node.children:
-            self._prune(node)
 
     def _report(self, span: Span, node: Node, num_evicted: int) -> None:
         """Send the events of the blocks that *span* has just lost."""
@@ -323,40 +252,10 @@ class VLLMBlockManager(BlockManager):
         for i in range(first + num_evicted - 1, first - 1, -1):
             self.events(BlockRemoved(node.keys[i], copies_left, None))
 
-    def _prune(self, node: Node) -> None:
-        """Drop *node* and its ancestors as far as they have neither copies nor descendants."""
-        while not node.copies and not node.children and node.parent:
-            parent = node.parent
-            del parent.children[node.first_key]
-            node.parent = None
-            node = parent
-
-    def _split(self, node: Node, num_upper: int) -> Node:
-        """Cut *node* and its copies; the first *num_upper* blocks become a new node above it."""
-        parent, start, keys = cast("Node", node.parent), node.start, node.keys
-        upper = Node(parent, keys, start, num_upper, node.first_key)
-        parent.children[node.first_key] = upper
-        node.parent = upper
-        node.start = start = start + num_upper
-        node.num_blocks -= num_upper
-        node.first_key = keys[start]
-        upper.children[node.first_key] = node
-        for lower in node.copies:
-            part = Copy(upper, num_upper, lower.start, lower.ref_cnt)
-            upper.copies.append(part)
-            part.note, part.is_new = lower.note, lower.is_new
-            if lower.ref_cnt:
-                part.above, lower.above = lower.above, part
-            lower.start = start
-            lower.num_blocks = node.num_blocks
-            if not lower.is_new:
-                self.policy.split(part, lower)
-        return upper
-
     def cut(self, span: Span, num_blocks: int) -> Span:
         node = cast("Node", cast("Copy", span).node)
         place = node.copies.index(cast("Copy", span))
-        return self._split(node, span.num_blocks - num_blocks).copies[place]
+        return self._tree.split(node, span.num_blocks - num_blocks).copies[place]
 
     def may_evict(self, span: Span) -> bool:
         node: Node | None = span.node  # type: ignore[attr-defined]
@@ -386,65 +285,16 @@ class VLLMBlockManager(BlockManager):
         spans = table.spans
         if spans and spans[-1].is_new and self._extend(table.tip, spans[-1], keys, stop - start):
             return
-        tip = self._tip(keys, start) if table.tip.is_cut_off else table.tip
-        table.tip = self._insert(tip, spans, keys, start, stop)
+        tip = self._tree.tip(keys, start) if table.tip.is_cut_off else table.tip
+        table.tip = self._tree.insert(tip, spans, keys, start, stop)
 
     def _extend(self, tip: Node, last: Copy, keys: BlockKeys, num_blocks: int) -> bool:
         """Lengthen a request's last span in place, if it alone has ever used it."""
-        if tip.keys is not keys or tip.children or self._max_span or tip.copies != [last]:
+        if tip.keys is not keys or tip.children or self.policy.max_span or tip.copies != [last]:
             return False
         tip.num_blocks += num_blocks
         last.num_blocks += num_blocks
         return True
-
-    def _insert(
-        self,
-        node: Node,
-        spans: list[Copy],
-        keys: BlockKeys,
-        start: int,
-        stop: int,
-        key: Hashable = None,
-    ) -> Node:
-        """Add a copy of the blocks *start* to *stop* - 1 below *node*; the node where it ends.
-
-        What the tree has of them already gets another copy. *spans* gains the new ones. *key*:
-        that of block *start*, if the caller knows it.
-        """
-        while start < stop:
-            if key is None:
-                key = keys[start]
-            child = node.children.get(key)
-            if child is None:
-                num_blocks = self._max_span or stop - start
-                child = node.children[key] = Node(node, keys, start, num_blocks, key)
-            else:
-                num_blocks = keys.common(child.keys, start, min(start + child.num_blocks, stop))
-                if num_blocks < child.num_blocks:
-                    child = self._split(child, num_blocks)
-            copy = Copy(child, num_blocks, start, ref_cnt=1)
-            child.copies.append(copy)
-            spans.append(copy)
-            start += num_blocks
-            node, key = child, None
-        return node
-
-    def _tip(self, keys: BlockKeys, stop: int) -> Node:
-        """The node at which the first *stop* blocks end; what the tree lacks becomes ghosts."""
-        node, start = self._root, 0
-        while start < stop:
-            key = keys[start]
-            child = node.children.get(key)
-            if child is None:
-                child = node.children[key] = Node(node, keys, start, stop - start, key)
-            else:
-                end = min(start + child.num_blocks, stop)
-                num_blocks = keys.common(child.keys, start, end)
-                if num_blocks < child.num_blocks:
-                    child = self._split(child, num_blocks)
-            start += child.num_blocks
-            node = child
-        return node
 
     # Taking back
 
@@ -482,14 +332,14 @@ class VLLMBlockManager(BlockManager):
         The block is named by its content and the age of the copy (0 is the oldest), since there
         are no block ids; it costs a search through the tree.
         """
-        node, i = self._find(key)
+        node, i = self._tree.find(key)
         if i + 1 < node.num_blocks:
-            node = self._split(node, i + 1)
+            node = self._tree.split(node, i + 1)
         if i:
-            self._split(node, i)
+            self._tree.split(node, i)
         copy = node.copies.pop(nth_copy)
         copy.node = None
-        self._prune(node)
+        self._tree.prune(node)
         if self.events:
             self.events(BlockRemoved(key, len(node.copies), None))
         if copy.ref_cnt == 0:
@@ -499,14 +349,6 @@ class VLLMBlockManager(BlockManager):
                 self.policy.forget(copy)
                 self._num_held -= 1
                 self._num_blank += 1
-
-    def _find(self, key: Hashable) -> tuple[Node, int]:
-        """The node that holds the block with this key, and the block's place in it."""
-        for node in self._nodes():
-            for i in range(node.num_blocks):
-                if node.keys[node.start + i] == key:
-                    return node, i
-        raise KeyError(key)
 
     # All at once
 
@@ -526,7 +368,7 @@ class VLLMBlockManager(BlockManager):
         self._take(num_blocks - num_hits)
         num_full = num_tokens // block_size
         if num_full > num_hits:
-            self._insert(node, spans, request.keys, num_hits, num_full, missed)
+            self._tree.insert(node, spans, request.keys, num_hits, num_full, missed)
         if num_blocks > num_full:
             self._free_unhashed(Unhashed(1), request, now)
         release = self.policy.release
@@ -545,7 +387,7 @@ class VLLMBlockManager(BlockManager):
 
         The node where it ends, the spans used, and the key of the block that was missed, if any.
         """
-        keys, hit, node = request.keys, self.policy.hit, self._root
+        keys, hit, node = request.keys, self.policy.hit, self._tree.root
         spans: list[Copy] = []
         position = 0
         if request.skip_reading_prefix_cache:
@@ -559,7 +401,7 @@ class VLLMBlockManager(BlockManager):
             num_equal = keys.common(child.keys, position, end if end < stop else stop)
             position += num_equal
             if position < end:
-                child = self._split(child, num_equal)
+                child = self._tree.split(child, num_equal)
             node = child
             span = node.copies[0]
             hit(span, request, now)
@@ -577,10 +419,10 @@ class VLLMBlockManager(BlockManager):
             self.policy.forget(span)
             self._num_held -= span.num_blocks
             if self.leaf_only and span.node:  # type: ignore[attr-defined]
-                self._remove(span, span.node, 0)  # type: ignore[arg-type, attr-defined]
+                self._tree.remove(span, span.node, 0)  # type: ignore[arg-type, attr-defined]
         self._num_blank = self.num_blocks
         self._num_unhashed_held = 0
-        self._root.children.clear()
+        self._tree.root.children.clear()
         if self.events:
             self.events(AllBlocksCleared())
         return True
@@ -598,15 +440,7 @@ class VLLMBlockManager(BlockManager):
     @property
     def num_orphaned_blocks(self) -> int:
         """Free blocks whose content cannot be hit now, since some block before it is not cached."""
-        num_orphaned = 0
-        stack = [(node, False) for node in self._root.children.values()]
-        while stack:
-            node, is_orphan = stack.pop()
-            if is_orphan:
-                num_orphaned += node.num_blocks * sum(copy.ref_cnt == 0 for copy in node.copies)
-            below = is_orphan or not node.copies
-            stack.extend((child, below) for child in node.children.values())
-        return num_orphaned
+        return self._tree.num_orphaned_blocks()
 
     def free_blocks(self) -> Iterator[BlockState]:
         for _ in range(self._num_blank):
@@ -633,18 +467,10 @@ class VLLMBlockManager(BlockManager):
 
     def copies(self, key: Hashable) -> list[BlockState]:
         try:
-            node, _ = self._find(key)
+            node, _ = self._tree.find(key)
         except KeyError:
             return []
         return [BlockState(key, copy.ref_cnt, None) for copy in node.copies]
-
-    def _nodes(self) -> Iterator[Node]:
-        """Every node below the root, parents first."""
-        stack = list(self._root.children.values())
-        while stack:
-            node = stack.pop()
-            yield node
-            stack.extend(node.children.values())
 
     def check(self) -> None:
         users: dict[int, int] = {}
@@ -658,7 +484,7 @@ class VLLMBlockManager(BlockManager):
                 if part.node is None:
                     num_used += 1 if users[id(part)] == 1 else 0
         num_cached = 0
-        for node in self._nodes():
+        for node in self._tree:
             assert node.num_blocks > 0, "an empty node"
             assert node.copies or node.children, "a ghost without descendants"
             parent = cast("Node", node.parent)

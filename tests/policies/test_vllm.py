@@ -7,8 +7,9 @@ from itertools import product
 import pytest
 
 from policies.lru import LRU
+from policies.prefix_tree import Copy, PrefixTree
 from policies.reference import ReferenceBlockManager
-from policies.vllm import Copy, VLLMBlockManager
+from policies.vllm import VLLMBlockManager
 from sim.twins import Twins
 
 OPTIONS = [
@@ -48,15 +49,15 @@ def test_same_decisions_without_caching():
 
 
 @pytest.mark.parametrize(
-    ("method", "broken"),
+    ("owner", "method", "broken"),
     [
-        ("_prune", lambda self, node: None),
-        ("_free_unhashed", lambda self, span, request, now: None),
+        (PrefixTree, "prune", lambda self, node: None),
+        (VLLMBlockManager, "_free_unhashed", lambda self, span, request, now: None),
     ],
 )
-def test_a_broken_manager_is_noticed(monkeypatch, method, broken):
+def test_a_broken_manager_is_noticed(monkeypatch, owner, method, broken):
     """The comparison can fail: a manager that forgets a duty is found out."""
-    monkeypatch.setattr(VLLMBlockManager, method, broken)
+    monkeypatch.setattr(owner, method, broken)
     with pytest.raises(AssertionError):
         run_programs(100)
 
