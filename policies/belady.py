@@ -51,6 +51,7 @@ class Belady(Ranked):
         self._last_admitted = self._last_passed = -1
         self._due: dict[int, list[Span]] = {}  # what is held for the sake of a request
         self._left: dict[int, list[Span]] = {}  # what a preempted request left behind
+        self._left_at: dict[int, int] = {}  # the moment at which it did
 
     # A span's note says when its blocks are needed, in absolute positions: both parts of a cut
     # span can share it. What a preempted request needs is needed before anything else: such uses
@@ -61,16 +62,23 @@ class Belady(Ranked):
 
     def rank(self, span: Span, request: Request, now: float) -> int:
         number = self._number(request)
-        for left in self._left.pop(number, ()):
-            if left in self._entries and left.note.uses[0] < 0:
-                left.note = self._look_ahead(number, left)
-                self._watch(left)
-                self._place_again(left)
+        if self._left_at.get(number, self.moment) != self.moment:
+            self._come_back(number)
         if _comes_back(request, now):
+            self._left_at[number] = self.moment
             span.note = NextUse([0], [number - len(self._numbers)])
         else:
             span.note = self._look_ahead(number, span)
         return -self._latest(span)[1]
+
+    def _come_back(self, number: int) -> None:
+        """A preempted request was served again: what it left then and did not use is ordinary."""
+        del self._left_at[number]
+        for span in self._left.pop(number, ()):
+            if span in self._entries and span.note.uses[0] == number - len(self._numbers):
+                span.note = self._look_ahead(number, span)
+                self._watch(span)
+                self._place_again(span)
 
     def _number(self, request: Request) -> int:
         """The place of *request* in the order of admission; it has been admitted."""
@@ -92,17 +100,19 @@ class Belady(Ranked):
         return found
 
     def _append(self, found: NextUse, number: int, start: int, stop: int) -> None:
-        starts, uses = self._next_uses[number]
-        i = bisect_right(starts, start) - 1
-        while start < stop:
+        todo = [(number, start, stop)]  # a block may have been used by thousands meanwhile
+        while todo:
+            number, start, stop = todo.pop()
+            starts, uses = self._next_uses[number]
+            i = bisect_right(starts, start) - 1
             end = min(stop, starts[i + 1]) if i + 1 < len(starts) else stop
+            if end < stop:
+                todo.append((number, end, stop))
             if uses[i] <= self._last_admitted:
-                self._append(found, uses[i], start, end)
+                todo.append((uses[i], start, end))
             else:
                 found.starts.append(start)
                 found.uses.append(uses[i])
-            start = end
-            i += 1
 
     def _latest(self, span: Span) -> tuple[int, int]:
         """Where the run of the span's blocks that are needed latest ends, and when that is.

@@ -10,7 +10,7 @@ libCacheSim's LeCaR, to which it is equal on requests of one block but for the r
 (libCacheSim's coin has steps of 0.01).
 
 Differs from the paper: a request's misses move the weights once, all together; under a manager that
-does not call `miss`, when the blocks are inserted. The coin's sides come in runs whose lengths have
+does not call `miss`, after the blocks were inserted, before the next eviction. The coin's sides come in runs whose lengths have
 the same distribution as with single tosses, and which end early when the weights change.
 """
 
@@ -69,6 +69,10 @@ class LeCaR(EvictionPolicy):
         self._is_disputed = False  # the last victim: only one expert would evict it
         self._side, self._run = 0, 0  # what the coin shows, and for how many more evictions
         self._is_told = False  # by `miss`
+        self._returned: tuple[list[Run], list[Run]] = (
+            [],
+            [],
+        )  # if not: what was inserted meanwhile
 
     # Learning
 
@@ -111,7 +115,8 @@ class LeCaR(EvictionPolicy):
             self._keys[span] = keys
             of_lru, of_lfu = (ghosts.take(keys, start, stop) for ghosts in self._ghosts)
             if not self._is_told:
-                self._learn(of_lru, of_lfu)
+                self._returned[0].extend(of_lru)
+                self._returned[1].extend(of_lfu)
         self._lru.release(span, request, now)
         self._lfu.release(span, request, now)
 
@@ -129,6 +134,9 @@ class LeCaR(EvictionPolicy):
     # Evicting
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
+        if self._returned != ([], []):
+            self._learn(*self._returned)
+            self._returned = ([], [])
         span, other = self._candidates()
         self._is_disputed = span is not other
         if span is other:

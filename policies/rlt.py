@@ -37,10 +37,13 @@ class RLT(EvictionPolicy):
         self._inner: dict[Hashable, dict[Span, None]] = {}  # and the spans by those keys
         self._above: dict[Span, Hashable] = {}  # of all idle spans: the key of the block before
         self._num_children: dict[Hashable, int] = {}  # idle spans that continue a key
+        self._numbers: dict[Span, int] = {}  # of the releases of all idle spans
+        self._num_released = 0
 
     def release(self, span: Span, request: Request, now: float) -> None:
-        above = request.keys[span.start - 1] if span.start else None
-        self._continue(span, above)
+        self._num_released += 1
+        self._numbers[span] = self._num_released
+        self._continue(span, request.keys[span.start - 1] if span.start else None)
         if self._is_continued(span):
             self._enclose(span)
         else:
@@ -79,6 +82,7 @@ class RLT(EvictionPolicy):
             self.forget(span)
 
     def forget(self, span: Span) -> None:
+        del self._numbers[span]
         new_leaves = self._abandon(self._above.pop(span))
         if span in self._places:
             self._fill(self._places.pop(span), new_leaves)
@@ -97,7 +101,7 @@ class RLT(EvictionPolicy):
         if self._num_children[key]:
             return []
         del self._num_children[key]
-        new_leaves = list(self._inner.pop(key, ()))
+        new_leaves = sorted(self._inner.pop(key, ()), key=self._numbers.__getitem__)
         for span in new_leaves:
             del self._keys[span]
         return new_leaves
@@ -123,6 +127,7 @@ class RLT(EvictionPolicy):
 
     def split(self, upper: Span, lower: Span) -> None:
         if lower in self._above:
+            self._numbers[upper] = self._numbers[lower]
             self._above[upper] = self._above[lower]
             self._continue(lower, upper.key(upper.num_blocks - 1))
             self._enclose(upper)

@@ -29,7 +29,7 @@ from sim.mrc import lru_curve
 from sim.optimum import Moment, Optimum, Schedule, _Use, one_at_a_time
 from sim.recording import Recording
 from sim.replay import replay
-from sim.request import Request
+from sim.request import Request, RequestStatus
 from sim.scheduler import SchedulerConfig
 from sim.twins import Letters
 from workloads.mooncake import Mooncake
@@ -111,7 +111,9 @@ def prefix(wanted: list, cached: frozenset) -> int:
     return next((i for i, key in enumerate(wanted) if key not in cached), len(wanted))
 
 
-def conversations(rng: np.random.Generator, num_requests: int) -> list[Request]:
+def conversations(
+    rng: np.random.Generator, num_requests: int, longest_answer: int = 2
+) -> list[Request]:
     """Short prompts, one letter a block: a few texts that branch, asked again and again.
 
     An answer may bring back what another text continues with.
@@ -124,7 +126,8 @@ def conversations(rng: np.random.Generator, num_requests: int) -> list[Request]:
     requests = []
     for i in range(num_requests):
         text = texts[rng.integers(len(texts))]
-        answer = "".join(rng.choice(list("abc"), size=1 + int(rng.random() < 0.4)))
+        num_outputs = 1 + int(rng.random() < 0.4) * int(rng.integers(1, longest_answer))
+        answer = "".join(rng.choice(list("abc"), size=num_outputs))
         requests.append(Request(i, Letters(text + answer, 1), len(text), len(answer)))
     return requests
 
@@ -468,7 +471,7 @@ def test_no_policy_hits_more_one_at_a_time(name: str) -> None:
 
 def busy_requests(seed: int, num_requests: int = 40) -> list[Request]:
     rng = np.random.default_rng(seed)
-    requests = conversations(rng, num_requests)
+    requests = conversations(rng, num_requests, longest_answer=9)
     times = np.cumsum(rng.exponential(0.02, num_requests)).tolist()
     for request, time in zip(requests, times, strict=True):
         request.arrival_time = time
@@ -482,10 +485,10 @@ def test_no_run_hits_more_than_min_on_its_own_schedule(name: str, macro_steps: b
 
     All admissions count, those of requests that came back too.
     """
-    num_hits = num_bound = 0
+    num_hits = num_bound = num_preemptions = 0
     for seed in range(12):
         requests = busy_requests(seed)
-        num_blocks = max(with_answer(request).num_blocks for request in requests) + 4
+        num_blocks = max(with_answer(request).num_blocks for request in requests) + 3
         known = {"seed": 0, "num_blocks": num_blocks, "block_size": 1}
         policy = build("policy", name, known=known)
         if policy.needs:
@@ -501,7 +504,9 @@ def test_no_run_hits_more_than_min_on_its_own_schedule(name: str, macro_steps: b
         assert bound >= recording.num_hits, seed
         num_hits += recording.num_hits
         num_bound += bound
+        num_preemptions += int(totals["num_preemptions"])
     assert 0 < num_hits <= num_bound
+    assert num_preemptions > 0
 
 
 def test_flat_min_is_no_bound_with_chunked_prefill() -> None:
@@ -530,17 +535,60 @@ def test_flat_min_is_no_bound_with_chunked_prefill() -> None:
     assert Optimum(chains, one_at_a_time(footprints)).num_hits(3, pins=False) == 3
 
 
-def test_preempted_requests_find_what_they_left() -> None:
-    """What a preempted request leaves behind is evicted last: it comes back next."""
+def test_both_managers_evict_the_same_in_the_engine() -> None:
+    """Preemptions, chunked prefill, second copies: the same evictions in the same order."""
+    num_preemptions = 0
+    for seed in range(60):
+        requests = busy_requests(seed)
+        num_blocks = max(with_answer(request).num_blocks for request in requests) + 3
+        logs: list[list] = []
+        for make in (VLLMBlockManager, ReferenceBlockManager):
+            policy = Belady()
+            manager = make(num_blocks, 1, eviction=policy, null_block=False)
+            policy.prepare(requests)
+            log: list = []
+            manager.events = log.append
+            config = SchedulerConfig(max_num_batched_tokens=4, max_num_seqs=4)
+            record = Engine(manager, scheduler=config).run(requests)
+            num_preemptions += int(record.totals["num_preemptions"])
+            logs.append([(e.block_hash, e.copies_left) for e in log if isinstance(e, BlockRemoved)])
+        assert logs[0] == logs[1], seed
+    assert num_preemptions > 50
+
+
+def test_what_a_preempted_request_left_is_kept_for_it(serving) -> None:
+    """4 blocks: z, a blank one and two of a preempted request. The next takes the blank one and z.
+
+    z is wanted again, by the last request; but the preempted one comes back before that.
+    """
     policy = Belady()
-    manager = VLLMBlockManager(6, 4, eviction=policy, null_block=False)
-    requests = [
-        Request(i, TokenKeys(range(100 * i, 100 * i + 12), 4), 9, max_tokens=3) for i in range(3)
-    ]
+    serve = serving(VLLMBlockManager(4, 4, eviction=policy, null_block=False))
+    z, preempted, other, z_again = (
+        serve.prompt(range(start, start + size))
+        for start, size in ((0, 5), (100, 8), (200, 5), (0, 5))
+    )
+    policy.prepare([z, preempted, other, z_again])
+    serve.run(z)
+    serve.admit(preempted)
+    preempted.status = RequestStatus.RUNNING
+    serve.manager.free(preempted)
+    preempted.status = RequestStatus.PREEMPTED
+    serve.run(other)
+    assert serve.look_up(range(100, 109)) == 8
+    assert serve.look_up(range(5)) == 0
+
+
+def test_a_block_that_thousands_used_meanwhile(serving) -> None:
+    """A request that outlives 3,000 others with the same prompt lets go of it in the end."""
+    policy = Belady()
+    serve = serving(VLLMBlockManager(20, 4, eviction=policy))
+    requests = [serve.prompt(range(9)) for _ in range(3_000)]
     policy.prepare(requests)
-    config = SchedulerConfig(max_num_batched_tokens=64, max_num_seqs=3)
-    record = Engine(manager, scheduler=config).run(requests)
-    assert record.requests["status"] == ["finished"] * 3
+    serve.admit(requests[0])
+    for request in requests[1:]:
+        assert serve.run(request) == 8
+    serve.manager.free(requests[0])
+    serve.manager.check()
 
 
 def test_it_must_see_the_requests_first() -> None:

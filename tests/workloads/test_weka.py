@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -273,11 +273,6 @@ def flat_hits(workload: Iterable[Request], num_blocks: int, *, head_first: bool)
     return num_hits
 
 
-def all_ids(workload: Weka) -> Iterator[int]:
-    for request in workload:
-        yield from ids(request)
-
-
 @pytest.mark.slow
 def test_a_part_of_the_published_file_by_spans_and_by_blocks(kvsim_data: Path) -> None:
     """On 25 sessions the span manager hits exactly what an LRU over single blocks hits."""
@@ -300,8 +295,6 @@ def test_the_published_file(kvsim_data: Path) -> None:
     assert len(workload) == 34_034
     assert len(workload.session_ids) == 496
     assert workload.notes == ("17 of 34034 requests have out 0; 1 token is sampled for them",)
-    assert sum(len(ids(r)) for r in workload) == 67_413_185
-    assert max(all_ids(workload)) < 2_606_687
     ample = VLLMBlockManager(2**30, 64)
     result = replay(ample, workload)
     assert result.query_blocks == 67_413_185
@@ -309,7 +302,7 @@ def test_the_published_file(kvsim_data: Path) -> None:
 
     # All sessions at once: .1807 at 30,000 blocks head first.
     assert flat_hits(workload, 30_000, head_first=True) == 12_179_706
-    assert spans_hit(workload, 30_000) == 12_655_000
+    assert spans_hit(workload, 30_000) == 12_655_090
     apart = published(kvsim_data, session_gap=600)
     for num_blocks, num_hits in ((100_000, 64_874_571), (300_000, 64_951_861)):
         assert spans_hit(apart, num_blocks) == num_hits
