@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,16 +47,24 @@ def main() -> None:
     )
     if not settings.quick:
         _use_one_core()
-    print(report.machine(settings), end="\n\n", flush=True)
+    texts = []
+    for text in _texts(arguments.only, settings, arguments.markdown or bool(arguments.into)):
+        print(text, flush=True)
+        texts.append(text)
+    if arguments.into:
+        report.put_into(arguments.into, "\n".join(texts))
+
+
+def _texts(names: Sequence[str], settings: Settings, markdown: bool) -> Iterator[str]:
+    """What is printed, piece by piece, as it is measured."""
+    yield report.machine(settings) + "\n"
     measured: dict[str, Row] = {}
-    for name in arguments.only:
+    for name in names:
         results = list(_watched(SECTIONS[name], settings))
-        print(
-            report.section(SECTIONS[name].title, results, markdown=arguments.markdown), flush=True
-        )
+        yield report.section(SECTIONS[name].title, results, markdown=markdown)
         measured |= {row.name: row for row in results if isinstance(row, Row)}
     if not settings.quick and (targets := judged(measured)):
-        print(report.promises(targets, markdown=arguments.markdown))
+        yield report.promises(targets, markdown=markdown)
 
 
 def _watched(section: Section, settings: Settings) -> Iterator[Row | str]:
@@ -93,6 +101,9 @@ def _arguments() -> argparse.Namespace:
         help=f"sections, separated by commas: {', '.join(SECTIONS)}",
     )
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument(
+        "--into", type=Path, metavar="FILE", help="replace the results in this Markdown file"
+    )
     parser.add_argument("--repetitions", type=int, default=5, help="of what is short (default 5)")
     parser.add_argument(
         "--peers-python",

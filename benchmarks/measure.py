@@ -9,9 +9,11 @@ import gc
 import multiprocessing
 import resource
 import sys
+from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -20,7 +22,8 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 STATUS = Path("/proc/self/status")  # Linux
-NUM_CALLS = 200_000
+NUM_LOOPS = 200_000
+WALK_PLACES = 2**20  # four bytes each
 NUM_CALIBRATIONS = 5
 
 
@@ -42,8 +45,8 @@ class Row:
     """An outcome, and the process it came from.
 
     *group*: rows of one group are compared with its first. *peak_mib*: the most memory that the
-    process ever had. *call_ns*: what a call of an empty Python function cost it before and after,
-    the smaller one: how fast the machine was just then.
+    process ever had. *call_ns*, *walk_ns*: how fast the machine was for it (`call_ns`, `walk_ns`),
+    before or after the job, whichever was faster.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Row:
     outcome: Outcome
     peak_mib: float
     call_ns: float
+    walk_ns: float
 
     @property
     def seconds(self) -> float:
@@ -112,9 +116,11 @@ def call_in_fresh_process(function: Callable[..., Result], *arguments: object) -
 
 def observed(name: str, group: str, job: Callable[..., Outcome], *arguments: object) -> Row:
     """Run *job* here, and say how fast and how large the process was."""
-    before = call_ns()
+    call_before, walk_before = call_ns(), walk_ns()
     outcome = job(*arguments)
-    return Row(name, group, outcome, peak_mib(), min(before, call_ns()))
+    memory = peak_mib()
+    call, walk = min(call_before, call_ns()), min(walk_before, walk_ns())
+    return Row(name, group, outcome, memory, call, walk)
 
 
 def peak_mib() -> float:
@@ -129,14 +135,40 @@ def peak_mib() -> float:
 
 
 def call_ns() -> float:
-    """Nanoseconds of a loop around a call of an empty Python function: the best of a few."""
-    best = float("inf")
+    """Nanoseconds of a loop around a call of an empty Python function: how fast the core is."""
+
+    def calls() -> None:
+        for _ in range(NUM_LOOPS):
+            _nothing()
+
+    return _ns_per_loop(calls)
+
+
+def walk_ns() -> float:
+    """Nanoseconds of a step to a random place in 4 MiB: how much of the caches others leave us."""
+    following = _random_cycle()
+
+    def walk() -> None:
+        place = 0
+        for _ in range(NUM_LOOPS):
+            place = following[place]
+
+    return _ns_per_loop(walk)
+
+
+@cache
+def _random_cycle() -> array[int]:
+    """Where to go from each place, so that every place is passed once (a full-period LCG)."""
+    return array("I", ((1664525 * i + 1013904223) % WALK_PLACES for i in range(WALK_PLACES)))
+
+
+def _ns_per_loop(loop: Callable[[], None]) -> float:
+    seconds = []
     for _ in range(NUM_CALIBRATIONS):
         start = process_time()
-        for _ in range(NUM_CALLS):
-            _nothing()
-        best = min(best, process_time() - start)
-    return best / NUM_CALLS * 1e9
+        loop()
+        seconds.append(process_time() - start)
+    return median(seconds) / NUM_LOOPS * 1e9
 
 
 def _nothing() -> None:

@@ -13,7 +13,17 @@ from benchmarks.measure import Row
 from benchmarks.targets import Target
 from sim.provenance import git_revision
 
-HEADER = ("", "requests/s", "best", "ratio", "blocks/s", "peak MiB", "call ns", "what was done")
+HEADER = (
+    "",
+    "requests/s",
+    "best",
+    "ratio",
+    "blocks/s",
+    "peak MiB",
+    "call, walk ns",
+    "what was done",
+)
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -57,6 +67,15 @@ def promises(targets: Sequence[Target], *, markdown: bool) -> str:
     return f"{_heading('Targets', markdown)}\n\n{_table(lines, markdown)}\n"
 
 
+def put_into(path: Path, text: str) -> None:
+    """Replace what stands between the two marks of a Markdown file."""
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise SystemExit(f"{path}: no {BEGIN} ... {END} to replace; add both lines")
+    path.write_text(f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}", encoding="utf-8")
+
+
 def _heading(title: str, markdown: bool) -> str:
     return f"### {title}" if markdown else title
 
@@ -73,7 +92,7 @@ def _cells(row: Row | str, firsts: Mapping[str, Row]) -> tuple[str, ...]:
         "" if first is None else f"{row.requests_per_s / first.requests_per_s:.3g}",
         "" if blocks is None else f"{blocks / 1e6:,.2f} M",
         f"{row.peak_mib:,.0f}",
-        f"{row.call_ns:.0f}",
+        f"{row.call_ns:.0f}, {row.walk_ns:.0f}",
         row.outcome.work,
     )
 

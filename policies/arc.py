@@ -12,9 +12,10 @@ libCacheSim's ARC, to which "paper" is equal on requests of one block.
 
 Differs from the paper: p moves once for all blocks that a request misses, as many steps as there
 are, with the lengths before; under a manager that does not call `miss` it moves after they were
-inserted, before the next eviction. Ghosts too many are forgotten before the next miss or eviction. A block in use is in T2 if
-it was ever reused, and goes to its recent end when it is released; until its first release a block
-is in no list. If no block of the preferred list may go, the other one's does.
+inserted, before the next eviction. Ghosts too many are forgotten before the next miss or eviction.
+A block in use is in T2 if it was ever reused, and goes to its recent end when it is released; until
+its first release a block is in no list. If no block of the preferred list may go, the other one's
+does.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ libCacheSim's LeCaR, to which it is equal on requests of one block but for the r
 (libCacheSim's coin has steps of 0.01).
 
 Differs from the paper: a request's misses move the weights once, all together; under a manager that
-does not call `miss`, after the blocks were inserted, before the next eviction. The coin's sides come in runs whose lengths have
-the same distribution as with single tosses, and which end early when the weights change.
+does not call `miss`, after the blocks were inserted, before the next eviction. The coin's sides
+come in runs whose lengths have the same distribution as with single tosses, and which end early
+when the weights change.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class LeCaR(EvictionPolicy):
         self._rng = np.random.default_rng(self.seed)
         self._uses = 0  # block uses so far: the clock of the regret
         self._is_disputed = False  # the last victim: only one expert would evict it
-        self._side, self._run = 0, 0  # what the coin shows, and for how many more evictions
+        self._side: int | None = None  # what the coin shows: 0 LRU, 1 LFU, None: to be tossed
+        self._run = 0  # for how many more evictions it shows that
         self._is_told = False  # by `miss`
         self._returned: tuple[list[Run], list[Run]] = (
             [],
@@ -91,7 +93,7 @@ class LeCaR(EvictionPolicy):
         if of_lru or of_lfu:
             regret = self.learning_rate * (self._sum(of_lru) - self._sum(of_lfu))
             self._regret = max(-LARGEST_REGRET, min(self._regret + regret, LARGEST_REGRET))
-            self._run = 0
+            self._side, self._run = None, 0  # the coin is another one now
 
     def _sum(self, runs: list[Run]) -> float:
         """d^t for every block of *runs*; the order of the sum must not depend on the runs."""
@@ -153,9 +155,9 @@ class LeCaR(EvictionPolicy):
         return next(span for span in self._lru if self.pool.may_evict(span)), by_lfu
 
     def _toss(self) -> None:
-        """The coin's next side, and how often in a row it shows it."""
+        """The coin's next side, and how often in a row it shows it: then comes the other side."""
         weight = self.weight
-        self._side = int(self._rng.random() >= weight)
+        self._side = int(self._rng.random() >= weight) if self._side is None else 1 - self._side
         again = 1 - weight if self._side else weight
         u = 1.0 - self._rng.random()  # above 0
         self._run = 1 + (int(log(u) / log(again)) if 0 < again < 1 else 0)
@@ -165,7 +167,7 @@ class LeCaR(EvictionPolicy):
         keys = self._keys[span]
         if self._is_disputed:
             start = span.start + span.num_blocks
-            self._ghosts[self._side].push(keys, start, start + num_blocks, self._uses)
+            self._ghosts[self._side or 0].push(keys, start, start + num_blocks, self._uses)
             self._run -= num_blocks
         self._lru.evicted(span, num_blocks)
         self._lfu.evicted(span, num_blocks)

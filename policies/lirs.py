@@ -6,7 +6,9 @@ is used while it is still in S is reused sooner than the oldest LIR block, and t
 pruned so that its oldest block is LIR; evicted blocks stay in S as ghosts while S has at most twice
 as many blocks as the pool, those evicted first are dropped first.
 Source: Jiang and Zhang, "LIRS: an efficient low inter-reference recency set replacement policy",
-SIGMETRICS 2002; libCacheSim's LIRS, to which it is equal on requests of one block.
+SIGMETRICS 2002; libCacheSim's LIRS for the limit of S. On requests of one block it is equal to
+libCacheSim, except that there a hit on an HIR block outside S also turns the oldest LIR block into
+an HIR block and evicts from Q to make room (a few times per 10,000 requests).
 
 Differs from the paper: a use counts when the block is released; a block in use is not in Q. If Q is
 empty, the oldest LIR block that is not in use goes. The blocks of one request part ways in S, so

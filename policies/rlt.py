@@ -30,7 +30,7 @@ class RLT(EvictionPolicy):
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
         self._rng = np.random.default_rng(self.seed)
-        self._draws: list[float] = []
+        self._draws: list[float] = self._rng.random(NUM_DRAWS).tolist()
         self._leaves: list[Span] = []
         self._places: dict[Span, int] = {}  # of leaves
         self._keys: dict[Span, Hashable] = {}  # of all other idle spans: of their last block
@@ -69,15 +69,16 @@ class RLT(EvictionPolicy):
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
         while True:
-            if not self._draws:
-                self._draws = self._rng.random(NUM_DRAWS).tolist()
-            span = self._leaves[int(self._draws.pop() * len(self._leaves))]
+            span = self._leaves[int(self._draws[-1] * len(self._leaves))]
             if not self._is_continued(span):
                 return span, 1
             self._fill(self._places.pop(span), [])  # since then another copy was continued
             self._enclose(span)
 
     def evicted(self, span: Span, num_blocks: int) -> None:
+        self._draws.pop()  # one per block evicted, however often a victim was asked for
+        if not self._draws:
+            self._draws = self._rng.random(NUM_DRAWS).tolist()
         if not span.num_blocks:
             self.forget(span)
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import growth, inputs, measure, peers, replays, report, targets
+from benchmarks import engines, growth, inputs, measure, peers, replays, report, targets
 from benchmarks.measure import Outcome, Row
 from benchmarks.user_policy import OrderedDictLRU, RankedLRU
+from policies.lru import LRU
+from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
 from sim.cache import EvictionPolicy
 from sim.replay import replay
@@ -39,9 +41,10 @@ def printed(*arguments: str) -> str:
 
 
 def row(name: str, seconds: float, num_requests: int = 12_000, peak_mib: float = 50.0) -> Row:
-    return Row(name, "", Outcome(num_requests, 100, [seconds], "work"), peak_mib, 40.0)
+    return Row(name, "", Outcome(num_requests, 100, [seconds], "work"), peak_mib, 40.0, 60.0)
 
 
+@pytest.mark.slow
 def test_quick_growth_is_a_table() -> None:
     """--quick measures toys without a trace and prints one Markdown row per measurement."""
     text = printed("--quick", "--only", "growth", "--markdown")
@@ -64,6 +67,21 @@ def test_quick_measures_every_section() -> None:
     for peer in ("libcachesim", "kvcache_simulator", "dynamo"):
         lines = [line for line in text.splitlines() if line.startswith(peer)]
         assert all(line.endswith("not installed") for line in lines)
+
+
+def test_every_variant_does_the_same_work() -> None:
+    """Equal work is what makes times comparable: it is printed, and it is equal."""
+    managers = [VLLMBlockManager, ReferenceBlockManager]
+    replayed = [replays.conversation(TOY, 16, manager, LRU, 2) for manager in managers]
+    assert len(replayed[0].seconds) == 2
+    assert replayed[0].num_requests == 300
+    assert " blocks hit in " in replayed[0].work
+    assert replayed[0].work == replayed[1].work
+    spans = engines.Job(16, "decode-bound", VLLMBlockManager, True, 1)
+    variants = [spans, spans._replace(macro_steps=False)]
+    ran = [engines.conversation(TOY, job) for job in variants]
+    assert "decoded in" in ran[0].work
+    assert ran[0].work == ran[1].work
 
 
 def test_a_missing_trace_is_said() -> None:
@@ -179,6 +197,18 @@ def test_growth_is_judged_per_request() -> None:
         assert limit.is_met == is_met
         assert flat.is_met == is_met
         assert flat.measured == pytest.approx(last / 10)
+
+
+def test_results_are_put_between_the_marks(tmp_path: Path) -> None:
+    """What stands around the results stays as it is; a file without marks is refused."""
+    path = tmp_path / "page.md"
+    path.write_text(f"top\n{report.BEGIN}\nold\n{report.END}\nbottom\n")
+    report.put_into(path, "new\n")
+    assert path.read_text() == f"top\n{report.BEGIN}\n\nnew\n\n{report.END}\nbottom\n"
+    path.write_text("top\n")
+    with pytest.raises(SystemExit, match="no <!-- results -->"):
+        report.put_into(path, "new")
+    assert path.read_text() == "top\n"
 
 
 def test_nothing_is_judged_that_was_not_measured() -> None:
