@@ -68,7 +68,7 @@ class ARC(EvictionPolicy):
         self._is_in_b2 = in_b2 > 0
 
     def _settle(self) -> None:
-        """Forget the ghosts that are too many by now."""
+        """Forget the ghosts that are too many since blocks were last inserted."""
         size = self.pool.num_blocks
         if self.variant == "vllm":
             self._b1.settle(size)
@@ -111,6 +111,7 @@ class ARC(EvictionPolicy):
         if place is None:
             span.note = Place(request.keys)
         elif not span.ref_cnt and place.queue is not None:
+            self._settle()  # by the length that T1 had when blocks were last inserted
             place.queue.take(span)
             place.queue = self._t2
             self._t2.num_blocks += span.num_blocks

@@ -5,7 +5,7 @@ takes everything behind it out of reach, and most of the pool ends as orphans (7
 Mooncake's traces). Among leaves (`victims: leaf`, or the radix manager) it is a sensible baseline;
 `rlt` is the same for whole leaves under every manager. Parameter: *seed* of the draws.
 Source: textbook. libCacheSim's Random draws a bucket of its hash table first, so that blocks that
-share one are less likely; its numbers differ by about 0.6 %.
+share one are less likely; its misses differ by up to 3 %.
 
 Single blocks: a span would give its deepest block first, which is not uniform.
 """

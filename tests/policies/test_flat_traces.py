@@ -1,7 +1,9 @@
 """On requests of one block every policy is the textbook algorithm: libCacheSim's misses, exactly.
 
 The expected numbers are in `tests/data/flat_traces.json`, made by the script beside it. Differences
-that remain, by name: LeCaR, Hyperbolic and Random draw other random numbers; W-TinyLFU counts
+that remain, by name: LeCaR, Hyperbolic and Random draw other random numbers (LeCaR's runs of one
+trace differ by up to 2 %, in libCacheSim too; libCacheSim's Random draws from a hash table that it
+makes smaller when draws fail, so that blocks in one bucket are less likely); W-TinyLFU counts
 exactly where libCacheSim has a filter that errs and a counting rule of its own; LIRS does not evict
 on a hit, as libCacheSim sometimes does. With libCacheSim's rules these two are equal to it as well.
 """
@@ -30,7 +32,8 @@ from sim.keys import SegmentKeys
 from sim.request import Request
 
 EXACT = ("lru", "fifo", "clock", "sieve", "s3fifo", "slru", "two_q", "arc")
-BY_CHANCE = {"lecar": (LeCaR, 0.01), "hyperbolic": (Hyperbolic, 0.01), "random": (Random, 0.01)}
+BY_CHANCE = {"lecar": LeCaR, "hyperbolic": Hyperbolic, "random": Random}
+TOLERANCE = {"lecar": 0.015, "hyperbolic": 0.005, "random": 0.03}
 RECORDED = ("oltp", "web07", "orm_busy", "cloud_physics")
 
 
@@ -202,10 +205,10 @@ def compare(name, policy, ids):
 
 
 def compare_by_chance(name, policy, ids):
-    make, tolerance = BY_CHANCE[policy]
+    make, seeds = BY_CHANCE[policy], range(2)
     for capacity, misses in expected(name, policy).items():
-        made = misses_of(make(seed=1), ids, capacity)
-        assert made == pytest.approx(misses, rel=tolerance), f"{name}, {capacity} blocks"
+        mean = sum(misses_of(make(seed=seed), ids, capacity) for seed in seeds) / len(seeds)
+        assert mean == pytest.approx(misses, rel=TOLERANCE[policy]), f"{name}, {capacity} blocks"
 
 
 @pytest.mark.parametrize("policy", EXACT)
@@ -216,7 +219,7 @@ def test_equal_to_libcachesim_on_a_zipf_stream(policy):
 
 @pytest.mark.parametrize("policy", BY_CHANCE)
 def test_near_libcachesim_where_chance_decides(policy):
-    """Misses within 1 %."""
+    """Misses on average: LeCaR within 1.5 %, Hyperbolic 0.5 %, Random 3 %."""
     compare_by_chance("zipf", policy, ids_of("zipf"))
 
 
@@ -270,4 +273,5 @@ def test_the_expected_numbers_are_libcachesims():
     ids = ids_of("zipf")
     for policy in script.POLICIES:
         made = {c: script.libcachesim_misses(policy, ids, c) for c in expected("zipf", policy)}
-        assert made == expected("zipf", policy), policy
+        tolerance = 0.01 if policy in BY_CHANCE else 0
+        assert made == pytest.approx(expected("zipf", policy), rel=tolerance, abs=0), policy

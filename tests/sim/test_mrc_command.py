@@ -158,6 +158,7 @@ def test_known_models() -> None:
     assert KV_BYTES_PER_TOKEN["deepseek-v3"] == 70_272
 
 
+@pytest.mark.slow
 def test_conversation(kvsim_data: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """30 % of the conversation trace's tokens; a replay with one block less does not reach it."""
     path = kvsim_data / "mooncake" / "conversation_trace.jsonl.xz"
