@@ -11,8 +11,7 @@ Source: Megiddo and Modha, "ARC: a self-tuning, low overhead replacement cache",
 libCacheSim's ARC, to which "paper" is equal on requests of one block.
 
 Differs from the paper: p moves once for all blocks that a request misses, as many steps as there
-are, with the lengths before; under a manager that does not call `miss` it moves after they were
-inserted, before the next eviction. Ghosts too many are forgotten before the next miss or eviction.
+are, with the lengths before. Ghosts too many are forgotten before the next miss or eviction.
 A block in use is in T2 if it was ever reused, and goes to its recent end when it is released; until
 its first release a block is in no list. If no block of the preferred list may go, the other one's
 does.
@@ -49,19 +48,12 @@ class ARC(EvictionPolicy):
         self._t1, self._t2 = CountedQueue(), CountedQueue()  # T1 holds no block in use
         self._b1, self._b2 = Ghosts(), Ghosts()
         self._is_in_b2 = False  # the last miss was
-        self._is_told = False  # by `miss`
-        self._returned = (0, 0)  # if not: blocks of B1 and of B2 that were inserted meanwhile
 
     def miss(self, request: Request, start: int, stop: int) -> None:
-        """*request* takes memory for its blocks *start* to *stop* - 1, which were not cached."""
-        self._is_told = True
         self._settle()
         in_b1 = _num_blocks(self._b1.find(request.keys, start, stop))
         in_b2 = _num_blocks(self._b2.find(request.keys, start, stop))
-        self._adapt(in_b1, in_b2, self._b1.num_blocks, self._b2.num_blocks)
-
-    def _adapt(self, in_b1: int, in_b2: int, len_b1: int, len_b2: int) -> None:
-        """So many blocks of each ghost list were missed, when the lists had these lengths."""
+        len_b1, len_b2 = self._b1.num_blocks, self._b2.num_blocks
         up = in_b1 * max(1.0, len_b2 / len_b1) if in_b1 else 0.0
         down = in_b2 * max(1.0, len_b1 / len_b2) if in_b2 else 0.0
         self.p = max(0.0, min(self.p + up, float(self.pool.num_blocks)) - down)
@@ -88,11 +80,7 @@ class ARC(EvictionPolicy):
             self._t2.num_held += span.num_blocks
             return
         keys, start, stop = request.keys, span.start, span.start + span.num_blocks
-        of_b1, of_b2 = self._b1.take(keys, start, stop), self._b2.take(keys, start, stop)
-        runs = of_b1 + of_b2
-        if runs and not self._is_told:
-            in_b1, in_b2 = self._returned
-            self._returned = in_b1 + _num_blocks(of_b1), in_b2 + _num_blocks(of_b2)
+        runs = self._b1.take(keys, start, stop) + self._b2.take(keys, start, stop)
         if place is not None:
             self._insert(span, keys, self._t2)
         elif self.variant == "vllm" or not runs:
@@ -125,10 +113,6 @@ class ARC(EvictionPolicy):
     # Evicting
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
-        if self._returned != (0, 0):
-            in_b1, in_b2 = self._returned
-            self._adapt(in_b1, in_b2, self._b1.num_blocks + in_b1, self._b2.num_blocks + in_b2)
-            self._returned = (0, 0)
         self._settle()
         excess = self._excess()
         first, second = (self._t1, self._t2) if excess > 0 else (self._t2, self._t1)

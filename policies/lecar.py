@@ -9,8 +9,7 @@ Source: Vietri et al., "Driving cache replacement with ML-based LeCaR", HotStora
 libCacheSim's LeCaR, to which it is equal on requests of one block but for the random numbers
 (libCacheSim's coin has steps of 0.01).
 
-Differs from the paper: a request's misses move the weights once, all together; under a manager that
-does not call `miss`, after the blocks were inserted, before the next eviction. The coin's sides
+Differs from the paper: a request's misses move the weights once, all together. The coin's sides
 come in runs whose lengths have the same distribution as with single tosses, and which end early
 when the weights change.
 """
@@ -70,30 +69,20 @@ class LeCaR(EvictionPolicy):
         self._is_disputed = False  # the last victim: only one expert would evict it
         self._side: int | None = None  # what the coin shows: 0 LRU, 1 LFU, None: to be tossed
         self._run = 0  # for how many more evictions it shows that
-        self._is_told = False  # by `miss`
-        self._returned: tuple[list[Run], list[Run]] = (
-            [],
-            [],
-        )  # if not: what was inserted meanwhile
 
     # Learning
 
     def miss(self, request: Request, start: int, stop: int) -> None:
-        """*request* takes memory for its blocks *start* to *stop* - 1, which were not cached."""
-        self._is_told = True
         self._settle()
         of_lru, of_lfu = (ghosts.find(request.keys, start, stop) for ghosts in self._ghosts)
-        self._learn(of_lru, of_lfu)
-
-    def _settle(self) -> None:
-        for ghosts in self._ghosts:
-            ghosts.settle(self._most_ghosts)
-
-    def _learn(self, of_lru: list[Run], of_lfu: list[Run]) -> None:
         if of_lru or of_lfu:
             regret = self.learning_rate * (self._sum(of_lru) - self._sum(of_lfu))
             self._regret = max(-LARGEST_REGRET, min(self._regret + regret, LARGEST_REGRET))
             self._side, self._run = None, 0  # the coin is another one now
+
+    def _settle(self) -> None:
+        for ghosts in self._ghosts:
+            ghosts.settle(self._most_ghosts)
 
     def _sum(self, runs: list[Run]) -> float:
         """d^t for every block of *runs*; the order of the sum must not depend on the runs."""
@@ -115,10 +104,8 @@ class LeCaR(EvictionPolicy):
             self._uses += span.num_blocks
             keys, start, stop = request.keys, span.start, span.start + span.num_blocks
             self._keys[span] = keys
-            of_lru, of_lfu = (ghosts.take(keys, start, stop) for ghosts in self._ghosts)
-            if not self._is_told:
-                self._returned[0].extend(of_lru)
-                self._returned[1].extend(of_lfu)
+            for ghosts in self._ghosts:
+                ghosts.take(keys, start, stop)
         self._lru.release(span, request, now)
         self._lfu.release(span, request, now)
 
@@ -133,12 +120,13 @@ class LeCaR(EvictionPolicy):
         self._lru.split(upper, lower)
         self._lfu.split(upper, lower)
 
+    def unlocked(self, span: Span) -> None:
+        self._lru.unlocked(span)
+        self._lfu.unlocked(span)
+
     # Evicting
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
-        if self._returned != ([], []):
-            self._learn(*self._returned)
-            self._returned = ([], [])
         span, other = self._candidates()
         self._is_disputed = span is not other
         if span is other:

@@ -77,6 +77,7 @@ class PrefixTree:
         self.root = Node(None, cast("BlockKeys", ()), 0, 0, None)
         self._policy = policy
         self._max_span = policy.max_span
+        self._leaf_only = policy.pool.leaf_only
 
     def split(self, node: Node, num_upper: int) -> Node:
         """Cut *node* and its copies; the first *num_upper* blocks become a new node above it."""
@@ -114,6 +115,7 @@ class PrefixTree:
         What the tree has of them already gets another copy. *spans* gains the new ones. *key*:
         that of block *start*, if the caller knows it.
         """
+        leaf_only = self._leaf_only
         while start < stop:
             if key is None:
                 key = keys[start]
@@ -125,6 +127,8 @@ class PrefixTree:
                 num_blocks = keys.common(child.keys, start, min(start + child.num_blocks, stop))
                 if num_blocks < child.num_blocks:
                     child = self.split(child, num_blocks)
+            if leaf_only and child.children:
+                self._unlock(child)  # from now on another copy stays
             copy = Copy(child, num_blocks, start, ref_cnt=1)
             child.copies.append(copy)
             spans.append(copy)
@@ -164,8 +168,16 @@ class PrefixTree:
         while not node.copies and not node.children and node.parent:
             parent = node.parent
             del parent.children[node.first_key]
+            if self._leaf_only and not parent.children:
+                self._unlock(parent)
             node.parent = None
             node = parent
+
+    def _unlock(self, node: Node) -> None:
+        """Tell the policy that the unused copies of *node* may be evicted now."""
+        for copy in node.copies:
+            if copy.ref_cnt == 0:
+                self._policy.unlocked(copy)
 
     # Looking around
 

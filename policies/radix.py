@@ -140,6 +140,10 @@ class RadixBlockManager(BlockManager):
         self._now = now
         if num_hits:
             self._adopt(table, cast("Sequence[RadixNode]", hit.spans), num_hits, request)
+        if num_new and self.enable_caching:
+            stop = min(num_tokens, request.num_prompt_tokens) // self.block_size
+            if stop > table.num_stored:
+                self.policy.miss(request, table.num_stored, stop)
         self._take(num_new)
         table.num_own += num_new
         return Allocation(num_new, ())
@@ -185,8 +189,12 @@ class RadixBlockManager(BlockManager):
             span, num_evicted = self.policy.victim(
                 self.num_blocks if self.evict_whole_nodes else num_short
             )
-            self._evict(cast("RadixNode", span), num_evicted)
+            leaf = cast("RadixNode", span)
+            self._evict(leaf, num_evicted)
             self.policy.evicted(span, num_evicted)
+            parent = cast("RadixNode", leaf.parent)
+            if not (leaf.num_blocks or parent.children or parent.ref_cnt):
+                self.policy.unlocked(parent)
         self._num_blank -= num_blocks
 
     def _evict(self, leaf: RadixNode, num_blocks: int) -> None:

@@ -72,9 +72,9 @@ class LeafHeap(EvictionPolicy):
     def evicted(self, span: Span, num_blocks: int) -> None:
         if span.num_blocks == 0:
             span.note = None
-            parent = cast("RadixNode", cast("RadixNode", span).parent)
-            if parent.ref_cnt == 0 and self.pool.may_evict(parent):
-                self._offer(parent)
+
+    def unlocked(self, span: Span) -> None:
+        self._offer(cast("RadixNode", span))
 
     def forget(self, span: Span) -> None:
         span.note = None

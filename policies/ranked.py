@@ -17,7 +17,7 @@ known moment on), `Decaying` (slowly, re-evaluated now and then).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar
 
@@ -49,10 +49,7 @@ class Ranked(EvictionPolicy):
         self._num_placed = 0
         self._entries: dict[Span, Entry] = {}  # what is held
         self._heap: list[Entry] = []  # and entries that are out of date, dropped when they show up
-        # Leaf mode only: the key of the block before each span, and what waits to become a leaf,
-        # by the key of its last block.
-        self._above: dict[Span, Hashable] = {}
-        self._inner: dict[Hashable, dict[Span, Entry]] = {}
+        self._locked: dict[Span, Entry] = {}  # leaf mode: what was first but may not go yet
 
     # What a policy says
 
@@ -73,8 +70,6 @@ class Ranked(EvictionPolicy):
         if request is not last[0] or now != last[1]:
             self._tick(request, now)
         self._place(span, self.rank(span, request, now))
-        if self.pool.leaf_only:
-            self._above[span] = request.keys[span.start - 1] if span.start else None
 
     def hit(self, span: Span, request: Request, now: float) -> None:
         if not span.ref_cnt:
@@ -88,9 +83,6 @@ class Ranked(EvictionPolicy):
             return
         # The same release, and a smaller depth: directly behind the lower part.
         self._enter((entry[0], entry[1], -(upper.start + upper.num_blocks), upper))
-        if self.pool.leaf_only:
-            self._above[upper] = self._above[lower]
-            self._above[lower] = upper.key(upper.num_blocks - 1)
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
         entry = self._first()
@@ -98,6 +90,11 @@ class Ranked(EvictionPolicy):
             raise LookupError("no span that is held may be evicted")
         held = entry[3].num_blocks
         return entry[3], num_blocks if num_blocks < held else held
+
+    def unlocked(self, span: Span) -> None:
+        entry = self._locked.pop(span, None)
+        if entry and self._entries.get(span) is entry:
+            heappush(self._heap, entry)
 
     def evicted(self, span: Span, num_blocks: int) -> None:
         if not span.num_blocks:
@@ -136,53 +133,26 @@ class Ranked(EvictionPolicy):
             self._rebuild()
 
     def _rebuild(self) -> None:
-        """Drop what is out of date; what was no leaf is looked at again."""
+        """Drop what is out of date; what was locked is looked at again."""
         self._heap = list(self._entries.values())
         heapify(self._heap)
-        self._inner.clear()
+        self._locked.clear()
 
     def _drop(self, span: Span) -> None:
         """*span* is held no more; its entry in the heap is out of date from now on."""
         del self._entries[span]
-        if self.pool.leaf_only:
-            self._wake(self._above.pop(span, None))
+        self._locked.pop(span, None)
 
     def _first(self) -> Entry | None:
         """The entry of the next victim, first in the heap; None if there is none."""
-        entries, pool = self._entries, self.pool
-        while True:
-            heap = self._heap
-            while heap:
-                entry = heap[0]
-                span = entry[3]
-                if entries.get(span) is not entry:
-                    heappop(heap)
-                elif pool.leaf_only and not pool.may_evict(span):
-                    heappop(heap)
-                    self._inner.setdefault(span.key(span.num_blocks - 1), {})[span] = entry
-                else:
-                    return entry
-            if not self._wake_all():
-                return None
-
-    def _wake(self, key: Hashable) -> None:
-        """What ends with the block *key* may have become a leaf: look at it again."""
-        for span, entry in self._inner.pop(key, {}).items():
-            if self._entries.get(span) is entry:
-                heappush(self._heap, entry)
-
-    def _wake_all(self) -> bool:
-        """Look again at everything, in case spans became leaves in a way that was not told."""
-        inner, self._inner = self._inner, {}
-        allowed = [
-            entry
-            for entries in inner.values()
-            for span, entry in entries.items()
-            if self._entries.get(span) is entry
-            and (not self.pool.leaf_only or self.pool.may_evict(span))
-        ]
-        if not allowed:
-            self._inner = inner
-            return False
-        self._rebuild()
-        return True
+        entries, heap, pool = self._entries, self._heap, self.pool
+        while heap:
+            entry = heap[0]
+            span = entry[3]
+            if entries.get(span) is not entry:
+                heappop(heap)
+            elif pool.leaf_only and not pool.may_evict(span):
+                self._locked[span] = heappop(heap)
+            else:
+                return entry
+        return None

@@ -152,7 +152,6 @@ class ReferenceBlockManager(BlockManager):
             self._append_blank(block)
         self.policy = eviction or LRU()
         self.policy.bind(self)
-        self._tell_miss = getattr(self.policy, "miss", None)
         self._num_held = 0  # free blocks that the policy orders
         self._num_idle_cached = 0
 
@@ -207,11 +206,11 @@ class ReferenceBlockManager(BlockManager):
             self._touch(hits, request, now)
             table.extend(hits)
             self.num_cached[request.request_id] = len(table)
-        if self._tell_miss and num_new_blocks and self.enable_caching:
+        if num_new_blocks and self.enable_caching:
             start = self.num_cached.get(request.request_id, 0)
-            known = min(num_tokens, request.num_prompt_tokens) // self.block_size
-            if known > start:
-                self._tell_miss(request, start, known)
+            stop = min(num_tokens, request.num_prompt_tokens) // self.block_size
+            if stop > start:
+                self.policy.miss(request, start, stop)
         new_blocks = [self._pop_free_block() for _ in range(num_new_blocks)]
         table.extend(new_blocks)
         if not delay_cache_blocks:
@@ -273,7 +272,15 @@ class ReferenceBlockManager(BlockManager):
         block.block_hash = None
         if self.leaf_only and not copies_left:
             self._num_children[block.parent_hash] -= 1
+            if not self._num_children[block.parent_hash]:
+                self._unlock(block.parent_hash)
         return copies_left
+
+    def _unlock(self, block_hash: Hashable) -> None:
+        """Tell the policy that the blocks with this content may be evicted now."""
+        for block in self.cached.copies(block_hash):
+            if block.ref_cnt == 0:
+                self.policy.unlocked(block)
 
     def cache_blocks(self, request: Request, num_tokens: int) -> None:
         if not self.enable_caching:
@@ -289,8 +296,11 @@ class ReferenceBlockManager(BlockManager):
             block.block_hash = keys[i]
             block.parent_hash = keys[i - 1] if i else None
             block.start = i
-            if self.leaf_only and self.cached.get(block.block_hash) is None:
-                self._num_children[block.parent_hash] += 1
+            if self.leaf_only:
+                if self.cached.get(block.block_hash) is None:
+                    self._num_children[block.parent_hash] += 1
+                elif self._num_children[block.block_hash]:
+                    self._unlock(block.block_hash)  # from now on another copy stays
             self.cached.insert(block)
         self.num_cached[request.request_id] = stop
         if self.events:

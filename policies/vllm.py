@@ -103,7 +103,7 @@ class VLLMBlockManager(BlockManager):
         self.policy = eviction or LRU()
         self.policy.bind(self)
         self._orders_unhashed = free_order == "tail" and self.policy.ranks_unhashed
-        self._tell_miss = getattr(self.policy, "miss", None)
+        self._tell_miss = self.policy.miss if self.policy.hears_misses else None
         self._is_plain = enable_caching and not (use_eagle or max_model_len or self.leaf_only)
         self._tree = PrefixTree(self.policy)
         self._tables: dict[int | str, Table] = {}

@@ -76,7 +76,7 @@ class Pool(ABC):
     def may_evict(self, span: Span) -> bool:
         """Whether a held *span* may be offered: in leaf mode not while longer content hangs on it.
 
-        A policy asks only if `leaf_only`; what it skips keeps its place.
+        A policy asks only if `leaf_only`; what it skips keeps its place, until `unlocked`.
         """
         return True
 
@@ -92,9 +92,10 @@ class EvictionPolicy(ABC):
     """Orders the spans that no request is using.
 
     The manager calls `release` when a span's last user lets go (the deepest span of a request
-    first), `hit` each time a request reuses a span, and `victim` when it needs memory, always
-    followed by `evicted`. Where a span's `ref_cnt` is 0 at the moment of `hit`, the span was
-    evictable; otherwise another request is using it and the policy does not hold it.
+    first), `hit` each time a request reuses a span, `miss` for what a request must compute, and
+    `victim` when it needs memory, always followed by `evicted`. Where a span's `ref_cnt` is 0 at
+    the moment of `hit`, the span was evictable; otherwise another request is using it and the
+    policy does not hold it.
     """
 
     max_span: ClassVar[int | None] = None  # 1: this rule needs single blocks (exact, slower)
@@ -124,6 +125,24 @@ class EvictionPolicy(ABC):
     @abstractmethod
     def hit(self, span: Span, request: Request, now: float) -> None:
         """*request* reuses *span*: it must not be offered again before it is released."""
+
+    def miss(self, request: Request, start: int, stop: int) -> None:
+        """*request* is about to get memory for the blocks *start* to *stop* - 1 of its prompt.
+
+        They were not cached. Only full blocks are told, each once, before anything is evicted.
+        """
+
+    @property
+    def hears_misses(self) -> bool:
+        """Whether the class has a `miss` of its own; a manager need not call it otherwise."""
+        return type(self).miss is not EvictionPolicy.miss
+
+    def unlocked(self, span: Span) -> None:
+        """Leaf mode only: *span* is held, and `Pool.may_evict` allows it from now on.
+
+        What hung on it is gone, or another copy of its content was stored. Told as often as that
+        happens, also if the policy knows already.
+        """
 
     @abstractmethod
     def split(self, upper: Span, lower: Span) -> None:

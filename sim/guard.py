@@ -89,6 +89,12 @@ class Guard(EvictionPolicy):
         if span.ref_cnt == 0:
             self._held.pop(span, None)
 
+    def miss(self, request: Request, start: int, stop: int) -> None:
+        self._do("miss", request, start, stop)
+
+    def unlocked(self, span: Span) -> None:
+        self._do("unlocked", span)
+
     def split(self, upper: Span, lower: Span) -> None:
         self._known[upper] = self._known[lower] = None
         if lower in self._held:

@@ -10,26 +10,10 @@ import pytest
 
 TESTS = Path(__file__).parent
 
-NOT_VERIFIED = {  # their slow tests were not run to the end since the last change; do so, then drop
-    "policies/test_belady.py",
-    "policies/test_flat_traces.py",  # fails: arc, lecar and random on recorded traces
-    "policies/test_ranked_numbers.py",
-    "policies/test_ranked_twins.py",
-    "sim/test_mrc.py",
-    "sim/test_testing.py",
-    "test_benchmarks.py",
-    "test_readme.py",
-    "workloads/test_weka.py",
-}
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests come last, so that what is broken shows early."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
-    for item in items:
-        slow = item.get_closest_marker("slow") is not None
-        if slow and item.path.relative_to(TESTS).as_posix() in NOT_VERIFIED:
-            item.add_marker(pytest.mark.skip(reason="slow test not yet verified at this revision"))
 
 
 @pytest.fixture(scope="session")

@@ -77,23 +77,6 @@ def test_the_other_list_is_used_when_one_is_empty(serving, manager):
     assert server.holds("ABC") == "BC"
 
 
-class Untold(ARC):
-    """ARC under a manager that says nothing of misses."""
-
-    miss = None
-
-
-def test_a_manager_need_not_tell_of_misses(serving):
-    """Without `miss`, p moves after the block came back: B's return shows when D evicts."""
-    policy = Untold()
-    server = serving(ReferenceBlockManager(2, 1, eviction=policy, null_block=False))
-    ps = []
-    for letter in "AABCBD":
-        server.use_key(ord(letter))
-        ps.append(policy.p)
-    assert ps == [0, 0, 0, 0, 0, 1]
-
-
 @pytest.mark.parametrize("manager", MANAGERS)
 def test_the_blocks_of_one_request_move_p_together(manager):
     """8 blocks; all prompts have 4: R and R again (T2), P (T1), Q evicts P (B1), and P again.
