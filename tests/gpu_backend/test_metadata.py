@@ -7,8 +7,12 @@ from itertools import count
 import numpy as np
 import pytest
 
+from gpu_backend.check import metadata_steps
+from gpu_backend.invariants import shape_errors
 from gpu_backend.metadata import Row, build_metadata, capture_sizes, padded_num_tokens
+from gpu_backend.tracing import traced_run
 from policies.reference import ReferenceBlockManager
+from sim.engine import Engine
 from sim.keys import TokenKeys
 from sim.request import Request
 
@@ -36,6 +40,34 @@ def rows_of_runs(free_order, *prompts):
         manager.free(request)
         rows.append(row)
     return rows
+
+
+@pytest.mark.parametrize(("free_order", "last"), [("tail", 127), ("unhashed_first", 125)])
+def test_the_specifications_rows_from_a_simulated_run(free_order, last):
+    """An engine run of A, B, A: 997 tokens in slots 16-1012, and 5 tokens in the last block."""
+    manager = ReferenceBlockManager(10_000, BLOCK_SIZE, free_order=free_order)
+    requests = [
+        Request(i, TokenKeys(tokens, BLOCK_SIZE), len(tokens), 1, arrival_time=10.0 * i)
+        for i, tokens in enumerate((A, B, A))
+    ]
+    trace = traced_run(Engine(manager), requests)
+    cold, _, cached = (
+        metadata for *_, metadata in metadata_steps(trace, sizes=capture_sizes(256, 8192))
+    )
+    assert cold.num_actual_tokens == cold.max_query_len == cold.max_seq_len == 997
+    assert cold.query_start_loc.tolist() == [0, 997]
+    assert cold.seq_lens.tolist() == [997]
+    assert cold.slot_mapping.tolist() == list(range(16, 1013))
+    assert cold.block_table.tolist() == [list(range(1, 64))]
+    assert cached.num_actual_tokens == cached.max_query_len == 5
+    assert cached.query_start_loc.tolist() == [0, 5]
+    assert (cached.max_seq_len, cached.seq_lens.tolist()) == (997, [997])
+    slots = [last * 16 + i for i in range(5)]
+    assert cached.slot_mapping.tolist() == [*slots, -1, -1, -1]
+    assert cached.block_table.tolist() == [[*range(1, 63), last]]
+    assert cached.batch_descriptor.num_tokens == 8
+    if free_order == "tail":
+        assert slots == [2032, 2033, 2034, 2035, 2036]
 
 
 def test_a_cold_997_token_prompt():
@@ -113,6 +145,17 @@ def test_a_request_scheduled_in_the_same_step_reads_what_its_neighbour_writes():
     step = build_metadata(rows, BLOCK_SIZE, table_width=4)
     assert step.seq_lens.tolist() == [40, 40]
     assert step.slot_mapping.tolist() == [*range(16, 56), *range(64, 72)]
+
+
+def test_rows_are_padded_where_a_whole_step_is_captured():
+    """Rows of no tokens: length 0, the null block, and the last query start repeated."""
+    step = build_metadata([Row(5, 1, [3, 7])], 4, pad_to=4, pad_rows_to=3)
+    assert step.query_start_loc.tolist() == [0, 1, 1, 1]
+    assert step.seq_lens.tolist() == [6, 0, 0]
+    assert step.block_table.tolist() == [[3, 7], [0, 0], [0, 0]]
+    assert list(shape_errors(step, 4)) == []
+    with pytest.raises(ValueError, match="pad_rows_to is 1; the step has 2 rows"):
+        build_metadata([Row(0, 1, [1]), Row(0, 1, [2])], 4, pad_rows_to=1)
 
 
 @pytest.mark.parametrize(
