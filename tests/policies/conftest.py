@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from gpu_backend.watch import watch_every
 from policies.reference import ReferenceBlockManager
 from sim.cache import BlockManager
 from sim.keys import SegmentKeys, TokenKeys
@@ -107,3 +108,10 @@ class Serving:
 def serving() -> type[Serving]:
     """`serving(manager)` serves prompts with a block manager."""
     return Serving
+
+
+@pytest.fixture(autouse=True)
+def _shadow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every test but the slow: each request reads only what is its own (L0)."""
+    if request.node.get_closest_marker("slow") is None:
+        watch_every(monkeypatch.setattr, ReferenceBlockManager)

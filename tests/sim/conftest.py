@@ -8,6 +8,8 @@ from math import nan
 import numpy as np
 import pytest
 
+from gpu_backend.watch import watch_every
+from policies.reference import ReferenceBlockManager
 from sim.results import Results
 
 MakeRun = Callable[..., Results]
@@ -150,3 +152,10 @@ def busy_series(
         "num_preemptions": np.zeros(time.size, dtype=int),
         "num_evicted_blocks": np.maximum(0, (total_q - total_h)[seen] // 16 - num_blocks),
     }
+
+
+@pytest.fixture(autouse=True)
+def _shadow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every test but the slow: each request reads only what is its own (L0)."""
+    if request.node.get_closest_marker("slow") is None:
+        watch_every(monkeypatch.setattr, ReferenceBlockManager)

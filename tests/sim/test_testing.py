@@ -20,6 +20,12 @@ from sim.cli import main
 from sim.errors import ConfigError
 from sim.testing import ContractBroken, check_block_manager, check_eviction_policy
 
+
+@pytest.fixture(autouse=True)
+def _shadow() -> None:
+    """Managers here are broken on purpose: only the public checks are to find that."""
+
+
 HINTS = {"type": ("chat", "tool"), "tool": (None, "search"), "priority": (0, 50, 100)}
 
 
