@@ -17,14 +17,14 @@ from sim.replay import replay
 if TYPE_CHECKING:
     from sim import plots
     from sim.engine import Engine
-    from sim.experiment import run
     from sim.results import Results
+    from sim.study import run
 
 _HOMES = {
     "Engine": "sim.engine",
     "Results": "sim.results",
     "plots": "sim.plots",
-    "run": "sim.experiment",
+    "run": "sim.study",
 }
 
 __all__ = ["Engine", "Results", "plots", "replay", "run"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sim.footprint import Convention, prompt
+from sim.footprint import Convention, prompt, with_answer
 from sim.mrc import FreeOrder, lru_curve
 from sim.optimum import Optimum, one_at_a_time
 from sim.request import Request
@@ -80,3 +80,29 @@ def replay_optimum(requests: Sequence[Request], convention: Convention = prompt)
     """MIN for *requests*, served one at a time, in pools of any size."""
     footprints = [convention(request) for request in requests]
     return Optimum([one.keys for one in footprints], one_at_a_time(footprints))
+
+
+def pool_bounds(
+    requests: Iterable[Request], sizes: Sequence[int], *, decode: bool
+) -> dict[str, dict[str, float | None]]:
+    """Hit rates in tokens at several pool sizes (usable blocks): MIN's, and without any limit.
+
+    `{"min": {"9999": 0.37}, "unbounded": {"9999": 0.37}}`; None if nothing was served. Requests
+    that do not fit a pool count nowhere, as in a run.
+    """
+    convention = with_answer if decode else prompt
+    everyone = list(requests)
+    needs = [convention(request).num_blocks for request in everyone]
+    optimum: Optimum | None = None
+    most, tokens, unbounded = -1, 0, 0
+    found: dict[str, dict[str, float | None]] = {"min": {}, "unbounded": {}}
+    for size in sorted(sizes):
+        served = [r for r, need in zip(everyone, needs, strict=True) if need <= size]
+        if optimum is None or len(served) != most:
+            most, tokens = len(served), sum(request.num_prompt_tokens for request in served)
+            optimum = replay_optimum(served, convention)
+            unbounded = lru_curve(served, convention).unbounded
+        for name, hits in (("min", optimum.num_hits(size)), ("unbounded", unbounded)):
+            block_size = served[0].keys.block_size if served else 0
+            found[name][str(size)] = hits * block_size / tokens if tokens else None
+    return found

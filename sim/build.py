@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sim.config import in_words
 from sim.errors import ConfigError
 from sim.names import CONTRACTS, Kind, a, find
 from sim.parameters import Parameters, alternatives
 from sim.place import BOOL_HINT, Place, blamed, did_you_mean, show
-
-FROM_PYTHON = "from Python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Ready:
 
     def resolved(self) -> str:
         """A word for it: what came from Python cannot be written down."""
-        return f"<{type(self.made).__module__}:{type(self.made).__qualname__} {FROM_PYTHON}>"
+        return str(in_words(self.made))
 
 
 def build(

@@ -14,9 +14,9 @@ from sim.errors import KvsimError
 EXIT_CODES = """\
 exit codes:
   0    done
-  1    golden: some recording differs; check: a rule is broken
+  1    golden: some recording differs; check: a rule is broken; run: some run failed
   2    a configuration, trace, option or file that must be mended (one line on stderr)
-  130  interrupted (Ctrl-C); earlier results are untouched
+  130  interrupted (Ctrl-C); earlier results are untouched, and the same command goes on from here
   141  whoever read the output stopped reading
 """
 
@@ -53,7 +53,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(
         title="commands", dest="command", metavar="COMMAND", required=True
     )
-    for add in (_add_run, _add_replay, _add_mrc, _add_golden, _add_check, _add_list, _add_example):
+    adders = (_add_run, _add_replay, _add_mrc, _add_trace, _add_golden, _add_check, _add_list)
+    for add in (*adders, _add_example):
         add(commands)
     return top
 
@@ -81,7 +82,8 @@ def _command(commands: Any, name: str, about: str) -> argparse.ArgumentParser:
 
 
 def _add_run(commands: Any) -> None:
-    run = _command(commands, "run", "Run an experiment; write tables, plots and its config.")
+    about = "Run an experiment, or what is still missing of it; write tables, plots and its config."
+    run = _command(commands, "run", about)
     run.add_argument("config", metavar="CONFIG", type=Path, help="a YAML file")
     run.add_argument(
         "--set",
@@ -97,6 +99,9 @@ def _add_run(commands: Any) -> None:
         type=Path,
         help="the results' folder (default: the config's report.out, else results/<name>)",
     )
+    run.add_argument(
+        "--jobs", type=int, metavar="N", help="processes on this machine (one for each core)"
+    )
 
 
 def _add_replay(commands: Any) -> None:
@@ -106,9 +111,7 @@ def _add_replay(commands: Any) -> None:
         "Replay a trace through one block manager, without a clock, and count the hits.",
     )
     replay.add_argument("trace", metavar="TRACE", help="a file, as given or under $KVSIM_DATA")
-    replay.add_argument(
-        "--format", default="mooncake", help="the workload that reads it (mooncake)"
-    )
+    replay.add_argument("--format", help="the workload that reads it (detected)")
     replay.add_argument(
         "--num-blocks", type=int, required=True, help="pool size; the null block is one of them"
     )
@@ -130,6 +133,23 @@ def _add_mrc(commands: Any) -> None:
 
     about = "Say how much memory a trace needs for which hit rate: LRU, the optimum, the limit."
     add_options(_command(commands, "mrc", about))
+
+
+def _add_trace(commands: Any) -> None:
+    about = "Say what is in a trace, or write it in kvsim's own format."
+    actions = _command(commands, "trace", about).add_subparsers(
+        title="actions", dest="action", metavar="ACTION", required=True
+    )
+    info = _command(actions, "info", "Print lengths, load, sharing and reuse of a trace.")
+    info.add_argument("trace", metavar="TRACE", help="a file, as given or under $KVSIM_DATA")
+    info.add_argument("--json", action="store_true", help="print one JSON object")
+    info.add_argument("--plots", metavar="DIR", type=Path, help="also draw what it looks like")
+    convert = _command(actions, "convert", "Write a trace in kvsim's format (docs/traces.md).")
+    convert.add_argument("trace", metavar="TRACE", help="a file, as given or under $KVSIM_DATA")
+    convert.add_argument("out", metavar="OUT", type=Path, help=".jsonl, .jsonl.gz, .xz or .parquet")
+    for action in (info, convert):
+        action.add_argument("--format", help="the workload that reads it (detected)")
+        action.add_argument("--block-size", type=int, help="tokens per block (the format's)")
 
 
 def _add_golden(commands: Any) -> None:

@@ -11,31 +11,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sim.errors import KvsimError
+from sim.search import find_modules_in
 
 if TYPE_CHECKING:
     from sim.cache import BlockManager
+    from sim.executors import Executor
     from sim.names import Kind
     from sim.replay import ReplayResult
+    from sim.results import Results
     from sim.workload import Workload
 
 
 def run(arguments: Namespace) -> int:
     """Run an experiment, write its folder and print its summary."""
-    _find_modules_in(arguments.config.parent)
-    from sim.console import print_summary
-    from sim.experiment import Experiment
+    find_modules_in(arguments.config.parent, Path.cwd())
+    from sim.console import RunProgress, print_summary
+    from sim.study import RunsFailed, Study
 
-    experiment = Experiment.load(arguments.config, arguments.overrides)
-    folder = arguments.out or experiment.out or Path("results", experiment.name)
-    results = experiment.save(folder, _announce)
-    _print_notes(experiment.workload)
-    print_summary(results)
-    print(f"\nresults in {folder}")
+    study = Study.load(arguments.config, arguments.overrides)
+    folder = arguments.out or study.out or Path("results", study.name)
+    executor = _executor(arguments, len(study.units()))
+    failed: RunsFailed | None = None
+    results: Results | None
+    with RunProgress() as watching:
+        try:
+            results = study.save(folder, watching.started, executor)
+        except RunsFailed as error:
+            failed, results = error, error.results
+    _print_notes(study.first.workload)
+    if results is not None:
+        print_summary(results)
+        print(f"\nresults in {folder}")
+    if failed is not None:
+        print(f"kvsim: {failed}", file=sys.stderr)
+        return 1
     return 0
 
 
-def _announce(label: str, number: int, num_runs: int) -> None:
-    print(f"[{number}/{num_runs}] {label}", file=sys.stderr, flush=True)
+def _executor(arguments: Namespace, num_units: int) -> Executor | None:
+    """Who computes; None: this process, unit by unit."""
+    from sim.executors import Processes, num_cpus
+
+    if arguments.jobs is not None and arguments.jobs < 1:
+        raise KvsimError(f"--jobs is {arguments.jobs}; it must be at least 1")
+    jobs = min(arguments.jobs or num_cpus(), num_units)
+    return Processes(jobs) if jobs > 1 else None
 
 
 def _print_notes(workload: Workload) -> None:
@@ -45,7 +65,7 @@ def _print_notes(workload: Workload) -> None:
 
 def replay(arguments: Namespace) -> int:
     """Replay a trace and print what was hit."""
-    _find_modules_in()
+    find_modules_in(Path.cwd())
     from sim.console import progress
     from sim.needs import prepare
     from sim.replay import replay
@@ -63,18 +83,37 @@ def replay(arguments: Namespace) -> int:
             done = num_requests
 
         result = replay(manager, workload, decode=arguments.decode, on_progress=on_progress)
-    _print_replay(result, as_json=arguments.json)
+    _print_replay(result, as_json=arguments.json, has_content=workload.has_content)
     return 0
 
 
 def _trace(arguments: Namespace) -> Workload:
+    """The workload that reads a trace: the format given, perhaps with options, or detected."""
     from sim.build import build
+    from sim.names import imported
+    from sim.place import Place
+    from sim.yaml_text import parse
 
-    spec = {"use": arguments.format, "path": arguments.trace}
+    use = arguments.format and parse(arguments.format, "--format")
+    spec = use if isinstance(use, dict) else {"use": use}
+    if spec.get("use") is None:
+        spec["use"] = imported("workloads.detect:detect", Place())(arguments.trace)
+    spec["path"] = arguments.trace
     if arguments.block_size is not None:
         spec["block_size"] = arguments.block_size
     workload: Workload = build("workload", spec, where="--format")
     return workload
+
+
+def trace(arguments: Namespace) -> int:
+    """Describe or convert a trace."""
+    find_modules_in(Path.cwd())
+    from sim.names import imported
+    from sim.place import Place
+
+    workload = _trace(arguments)
+    action = imported(f"workloads.trace_command:{arguments.action}", Place())
+    return int(action(arguments, workload))
 
 
 def _manager(arguments: Namespace, block_size: int) -> BlockManager:
@@ -96,12 +135,18 @@ def _manager(arguments: Namespace, block_size: int) -> BlockManager:
     return manager
 
 
-def _print_replay(result: ReplayResult, *, as_json: bool) -> None:
+def _print_replay(result: ReplayResult, *, as_json: bool, has_content: bool) -> None:
     from dataclasses import asdict
     from json import dumps
 
     if as_json:
-        print(dumps(asdict(result), allow_nan=False))
+        known = asdict(result)
+        if not has_content:
+            known |= {"hit_tokens": None, "hit_blocks": None}
+        print(dumps(known, allow_nan=False))
+        return
+    if not has_content:
+        print("hit             not known: the trace has lengths only, no content")
         return
     rate = "no tokens" if result.hit_rate is None else f"{result.hit_rate:.2%} of tokens"
     speed = f" ({result.requests / result.seconds:,.0f} requests/s)" if result.seconds else ""
@@ -114,7 +159,7 @@ def _print_replay(result: ReplayResult, *, as_json: bool) -> None:
 
 def mrc(arguments: Namespace) -> int:
     """Compute how much memory a trace needs for which hit rate."""
-    _find_modules_in()
+    find_modules_in(Path.cwd())
     from sim.mrc_command import run
 
     workload = _trace(arguments)
@@ -124,7 +169,7 @@ def mrc(arguments: Namespace) -> int:
 
 def golden(arguments: Namespace) -> int:
     """Replay recordings of real vLLM."""
-    _find_modules_in()
+    find_modules_in(Path.cwd())
     from sim.golden import main as replay_recordings
 
     return replay_recordings(arguments.paths, arguments.manager)
@@ -134,7 +179,7 @@ def check(arguments: Namespace) -> int:
     """Hold a policy or a manager to its contract."""
     if not arguments.seconds > 0:
         raise KvsimError(f"--seconds is {arguments.seconds}; it must be greater than 0")
-    _find_modules_in()
+    find_modules_in(Path.cwd())
     from sim.testing import ContractBroken, check_block_manager, check_eviction_policy, kind_of
     from sim.yaml_text import parse
 
@@ -180,7 +225,7 @@ def _list_one(kind: Kind, name: str) -> None:
 def example(arguments: Namespace) -> int:
     """Print a worked example, moment by moment."""
     config = arguments.config or _packaged("seed_example.yaml")
-    _find_modules_in(config.parent)
+    find_modules_in(config.parent, Path.cwd())
     from sim.walkthrough import walkthrough
 
     print(walkthrough(config))
@@ -197,17 +242,11 @@ def _packaged(name: str) -> Path:
     raise KvsimError(f"{name} is not installed with kvsim; name a configuration instead")
 
 
-def _find_modules_in(*folders: Path) -> None:
-    """Let configurations name classes in *folders*; appended, so that none can hide ours."""
-    for folder in (*folders, Path.cwd()):
-        if str(folder.resolve()) not in sys.path:
-            sys.path.append(str(folder.resolve()))
-
-
 COMMANDS = {
     "run": run,
     "replay": replay,
     "mrc": mrc,
+    "trace": trace,
     "golden": golden,
     "check": check,
     "list": list_names,

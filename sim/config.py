@@ -14,6 +14,8 @@ from sim.errors import ConfigError
 from sim.place import KeyPath, Place, did_you_mean, show
 from sim.yaml_text import parse
 
+FROM_PYTHON = "from Python"
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -26,6 +28,15 @@ class Config:
     def root(self) -> Place:
         """The place of the whole; `root / "cache" / "num_blocks"` is the place of one key."""
         return Place(self.origins)
+
+    def copied(self) -> Config:
+        """The same values in containers of their own."""
+        return Config(_copied(self.data), dict(self.origins))
+
+    def without(self, keys: Iterable[str]) -> Config:
+        """The same configuration without some keys of its top level."""
+        left = {key: value for key, value in self.data.items() if key not in set(keys)}
+        return Config(left, self.origins)
 
 
 def load(source: str | os.PathLike[str] | Mapping[str, Any]) -> Config:
@@ -54,17 +65,18 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
     A path may add a key to a mapping or to a short name (`latency: linear` becomes
     `{use: linear, ...}`), but below the top level it cannot invent the mapping that holds the key.
     """
-    changed = Config(_copied(config.data), dict(config.origins))
+    changed = config.copied()
     for override in overrides:
         dotted, equals, text = override.partition("=")
         dotted = dotted.strip()
         if not dotted or not equals:
             raise ConfigError(f"--set {override}: write it as key=value: cache.num_blocks=4096")
-        _assign(changed, dotted, parse(text, f"--set {dotted}"))
+        assign(changed, dotted, parse(text, f"--set {dotted}"))
     return changed
 
 
-def _assign(config: Config, dotted: str, value: Any) -> None:
+def assign(config: Config, dotted: str, value: Any, origin: str = "--set ") -> None:
+    """Set the value at *dotted* in *config*, in place; errors about it begin with *origin*."""
     data, place, rest = config.data, config.root, dotted
     while True:
         key, rest = _first_key(data, rest)
@@ -72,12 +84,12 @@ def _assign(config: Config, dotted: str, value: Any) -> None:
         if not rest:
             break
         if key not in data:
-            config.origins[place.path] = "--set "
-        data = _mapping_at(data, key, place, dotted)
-    data[key] = value
+            config.origins[place.path] = origin
+        data = _mapping_at(data, key, place, f"{origin}{dotted}")
+    data[key] = _copied(value)
     for path in [path for path in config.origins if path[: len(place.path)] == place.path]:
         del config.origins[path]
-    config.origins[place.path] = "--set "
+    config.origins[place.path] = origin
 
 
 def _first_key(data: Mapping[str, Any], dotted: str) -> tuple[str, str]:
@@ -87,17 +99,20 @@ def _first_key(data: Mapping[str, Any], dotted: str) -> tuple[str, str]:
     return key, dotted[len(key) + 1 :]
 
 
-def _mapping_at(data: dict[str, Any], key: str, place: Place, dotted: str) -> dict[str, Any]:
-    """The mapping under *key*, made from a short name or, at the top level, from nothing."""
+def _mapping_at(data: dict[str, Any], key: str, place: Place, change: str) -> dict[str, Any]:
+    """The mapping under *key*, made from a short name or, at the top level, from nothing.
+
+    *change*: what errors begin with, as it was written.
+    """
     if key not in data and len(place.path) > 1:
         hint = did_you_mean(key, data) or f"; it could be {', '.join(data) or 'nothing'}"
-        raise ConfigError(f"--set {dotted}: there is no {place.dotted}{hint}")
+        raise ConfigError(f"{change}: there is no {place.dotted}{hint}")
     child = data.get(key)
     if isinstance(child, str):
         child = {"use": child}
     child = {} if child is None else child
     if not isinstance(child, dict):
-        raise ConfigError(f"--set {dotted}: {place.dotted} is {show(child)} and has no keys")
+        raise ConfigError(f"{change}: {place.dotted} is {show(child)} and has no keys")
     data[key] = child
     return child
 
@@ -107,6 +122,18 @@ def _copied(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: _copied(value) for key, value in data.items()}
     return [_copied(value) for value in data] if isinstance(data, list) else data
+
+
+def in_words(value: Any) -> Any:
+    """*value* as YAML can hold it: what is no data becomes a word that says so."""
+    if isinstance(value, Mapping):
+        return {str(key): in_words(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_words(item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    kind = value if isinstance(value, type) else type(value)
+    return f"<{kind.__module__}:{kind.__qualname__} {FROM_PYTHON}>"
 
 
 def _plain(value: Any, place: Place) -> Any:

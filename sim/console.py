@@ -5,12 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import TextIO
 
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -61,6 +69,55 @@ def summary_table(results: Results, padding: int = 1) -> Table:
     for row in rows.itertuples(index=False):
         table.add_row(*(Text(str(cell)) for cell in row))
     return table
+
+
+class RunProgress:
+    """Shows on stderr which run has started, and how long the others will take.
+
+    A bar on a terminal; elsewhere a line per run: `[3/48] lru, seed=1 (about 2:10 left)`.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+        columns = (
+            TextColumn("[{task.completed}/{task.total}]", markup=False),
+            BarColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
+        self._bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> RunProgress:
+        if sys.stderr.isatty():
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if sys.stderr.isatty():
+            self._bar.stop()
+
+    def started(self, label: str, number: int, num_runs: int) -> None:
+        """Run *number* (from 1) of *num_runs* begins."""
+        left = self._left(number, num_runs)
+        if not sys.stderr.isatty():
+            print(f"[{number}/{num_runs}] {label}{left}", file=sys.stderr, flush=True)
+            return
+        if self._task is None:
+            self._task = self._bar.add_task("", total=num_runs)
+        self._bar.update(self._task, completed=number - 1, description=f"{label}{left}")
+
+    def _left(self, number: int, num_runs: int) -> str:
+        """The time for the runs that have not started, at the speed so far."""
+        now = monotonic()
+        if self._first is None:
+            self._first = now, number
+        since, first = self._first
+        if number - first < 2 or now - since < 2:
+            return ""
+        seconds = round((now - since) / (number - first) * (num_runs - number + 1))
+        hours, minutes = divmod(seconds // 60, 60)
+        clock = f"{hours}:{minutes:02}" if hours else f"{minutes}"
+        return f" (about {clock}:{seconds % 60:02} left)"
 
 
 @contextmanager

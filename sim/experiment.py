@@ -1,21 +1,21 @@
-"""One experiment: a configuration, checked as a whole, then run policy by policy.
+"""One point of an experiment: a configuration without `sweep`, checked, and its runs.
 
 The same requests go to every policy. Equal configurations give equal tables, byte for byte.
+`sim.study` expands a whole configuration into such points.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sim import schema
-from sim.build import FROM_PYTHON, Plan, Ready, plan
+from sim.axes import KEYS
+from sim.build import Plan, Ready, plan
 from sim.cache import BlockManager
 from sim.config import Config, apply_overrides, load
 from sim.engine import Engine
@@ -23,58 +23,41 @@ from sim.errors import ConfigError, KvsimError
 from sim.needs import check_needs, policy_of, prepare
 from sim.parameters import checked
 from sim.place import blamed
-from sim.provenance import provenance
-from sim.run_folder import CONFIG, PLOTS, VERSIONS, disk_errors, run_folder
+from sim.replay_record import record_replay
+from sim.reuse import reusable_tokens
 from sim.scheduler import SchedulerConfig
+from sim.search import find_modules_in
 from sim.workload import Workload
-from sim.yaml_text import dump
+from sim.workload_cache import WorkloadCache
 
 if TYPE_CHECKING:
     from sim.results import Results
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
-OnProgress = Callable[[str, int, int], None]
-"""Called before each run with its label, its number (from 1) and how many runs there are."""
-
-WHOLE = "# Every value in effect; kvsim run on this file repeats the run."
-PARTIAL = f"# Every value in effect; what is {FROM_PYTHON} cannot be written down or repeated."
-
-
-def run(
-    config: Source,
-    *,
-    overrides: Iterable[str] = (),
-    out: str | os.PathLike[str] | None = None,
-    on_progress: OnProgress | None = None,
-) -> Results:
-    """Run the experiment in *config*, a YAML file or a mapping, and return its tables.
-
-    *overrides*: `dotted.path=value`, as for `--set`. Everything is also written to the folder
-    *out*, or else to the config's `report.out`; without either nothing is written.
-    """
-    experiment = Experiment.load(config, overrides)
-    folder = experiment.out if out is None else Path(out)
-    return experiment.run(on_progress) if folder is None else experiment.save(folder, on_progress)
+Mode = Literal["engine", "replay", "replay_with_answers"]
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """A configuration that was checked; nothing has been simulated yet.
 
-    `load` makes one. *cache* and *engine* hold every value in effect.
+    `load` and `of` make one. *cache* and *engine* hold every value in effect. *mode*: `engine` has
+    a clock; `replay` serves one request after the other, prompts only or with their answers, and
+    leaves `engine` and `latency` aside.
     """
 
     config: Config
     name: str
     seed: int
+    mode: Mode
+    bounds: bool
     cache: Mapping[str, Any]
     engine: Mapping[str, Any]
     scheduler: SchedulerConfig
     latency: Plan | Ready
     managers: Mapping[str, Plan | Ready]
-    pictures: tuple[str, ...]
-    out: Path | None
-    _workloads: dict[int, Workload] = field(default_factory=dict)
+    report: Mapping[str, Any]
+    workloads: WorkloadCache = field(default_factory=WorkloadCache)
 
     @classmethod
     def load(cls, source: Source, overrides: Iterable[str] = ()) -> Experiment:
@@ -82,94 +65,105 @@ class Experiment:
 
         A file may name classes in modules beside it.
         """
-        config = load(source)
-        if not isinstance(source, Mapping):
-            _find_modules_in(Path(source).parent)
-        config.data.setdefault("latency", "linear")
-        config.data.setdefault("policies", {"lru": "vllm"})
-        config = apply_overrides(config, overrides)
+        return cls.of(read(source, overrides), default_name(source))
+
+    @classmethod
+    def of(
+        cls, config: Config, default_name: str, workloads: WorkloadCache | None = None
+    ) -> Experiment:
+        """Check *config*, which has no `sweep`; *workloads* may be shared with other points."""
         data, root = config.data, config.root
         schema.refuse_unknown(data, schema.TOP, root)
-        default_name = "experiment" if isinstance(source, Mapping) else Path(source).stem
+        for key in KEYS:
+            if key in data:
+                raise ConfigError(f"{root / key}: has several points; sim.study runs them all")
+        mode: Mode = checked(Mode, data.get("mode", "engine"), root / "mode")
         cache = schema.cache_section(config)
         engine, scheduler = schema.engine_section(config)
         seed = schema.at_least(0, int, data.get("seed", 0), root / "seed")
-        report = schema.section(config, "report")
-        schema.refuse_unknown(report, schema.REPORT, root / "report")
-        out = checked(str | None, report.get("out"), root / "report" / "out")
+        managers = schema.manager_plans(config, cache, scheduler, seed)
+        report = schema.report_section(config)
+        report["baseline"] = report["baseline"] or lru_label(managers)
         experiment = cls(
             config=config,
             name=schema.folder_name(data.get("name", default_name), root / "name"),
             seed=seed,
+            mode=mode,
+            bounds=checked(bool, data.get("bounds", mode != "engine"), root / "bounds"),
             cache=cache,
             engine=engine,
             scheduler=scheduler,
             latency=plan("latency", data["latency"], where=root / "latency"),
-            managers=schema.manager_plans(config, cache, scheduler, seed),
-            pictures=schema.pictures(report.get("plots", True), root / "report" / "plots"),
-            out=None if out is None else Path(out),
+            managers=managers,
+            report=report,
+            workloads=workloads or WorkloadCache(),
         )
-        experiment._workload_plan(cache["block_size"])
+        experiment.workload_plan(cache["block_size"])
         return experiment
 
-    def check(self) -> None:
-        """Build every policy once, so that what it refuses or lacks is told before any run."""
-        for label in self.managers:
-            manager = self._engine(label).manager
-            policy = policy_of(manager)
-            if policy is not None and policy.needs:
-                with _labelled(label):
-                    check_needs(manager, self._workload(manager.block_size))
-
-    def run(self, on_progress: OnProgress | None = None) -> Results:
-        """Run every policy, in the order of the configuration."""
-        from sim.results import Results  # pandas takes half a second to import
-
-        self.check()
-        parts = []
-        for i, label in enumerate(self.managers, start=1):
-            if on_progress:
-                on_progress(label, i, len(self.managers))
-            parts.append(self._run_one(label))
-        return Results.concat(parts)
-
-    def save(self, folder: Path, on_progress: OnProgress | None = None) -> Results:
-        """Run, and put tables, pictures, config and versions into *folder*, all or nothing."""
-        self.check()
-        with run_folder(folder) as scratch:
-            results = self.run(on_progress)
-            with disk_errors(folder):
-                results.save(scratch)
-                scratch.joinpath(CONFIG).write_text(self.to_yaml(), encoding="utf-8")
-                about = json.dumps(provenance(self.workload), indent=2, ensure_ascii=False)
-                scratch.joinpath(VERSIONS).write_text(f"{about}\n", encoding="utf-8")
-                self._draw(results, scratch / PLOTS)
-        return results
+    @property
+    def out(self) -> Path | None:
+        """The folder that the configuration names for its results."""
+        return None if self.report["out"] is None else Path(self.report["out"])
 
     @property
     def workload(self) -> Workload:
         """The requests, with keys for the block size of `cache`."""
-        return self._workload(self.cache["block_size"])
+        return self.workload_of(self.cache["block_size"])
+
+    def check(self, label: str) -> BlockManager:
+        """The empty manager of one policy; what it refuses or lacks is told before any run."""
+        manager = self._engine(label).manager
+        policy = policy_of(manager)
+        if policy is not None and policy.needs:
+            with labelled(label):
+                check_needs(manager, self.workload_of(manager.block_size))
+        return manager
 
     def resolved(self) -> dict[str, Any]:
         """The configuration with every value in effect; running it gives the same tables."""
         report = schema.section(self.config, "report")
-        return {
-            "name": self.name,
-            "seed": self.seed,
-            "cache": dict(self.cache),
+        times = {
             "engine": {name: value for name, value in self.engine.items() if value is not None},
             "latency": self.latency.resolved(),
-            "workload": self._workload_plan(self.cache["block_size"]).resolved(),
+        }
+        return {
+            "name": self.name,
+            "mode": self.mode,
+            "seed": self.seed,
+            "bounds": self.bounds,
+            "cache": dict(self.cache),
+            **(times if self.mode == "engine" else {}),
+            "workload": self.workload_plan(self.cache["block_size"]).resolved(),
             "policies": {label: manager.resolved() for label, manager in self.managers.items()},
             **({"report": report} if report else {}),
         }
 
-    def to_yaml(self) -> str:
-        """`resolved` as a file for `kvsim run`."""
-        text = dump(self.resolved())
-        whole = FROM_PYTHON not in text
-        return f"{WHOLE if whole else PARTIAL}\n{text}"
+    def run_one(self, label: str) -> Results:
+        """Run one policy."""
+        from sim.results import Results  # pandas takes half a second to import
+
+        engine = self._engine(label)
+        manager = engine.manager
+        workload = self.workload_of(manager.block_size)
+        prepare(manager, workload)
+        if self.mode == "engine":
+            record = engine.run(workload)
+        else:
+            record = record_replay(manager, workload, decode=self.decode)
+        record.requests["num_reusable_tokens"] = reusable_tokens(
+            workload, record.requests["first_scheduled_time"], decode=self.decode
+        )
+        settings = {
+            "kv_bytes_per_token": self.cache["kv_bytes_per_token"],
+            "block_size": manager.block_size,
+        }
+        return Results.from_run(label, record.requests, record.series, record.totals, settings)
+
+    @property
+    def decode(self) -> bool:
+        """Whether answers occupy blocks."""
+        return self.mode != "replay"
 
     def _engine(self, label: str) -> Engine:
         """A new engine for one policy, its manager empty."""
@@ -187,34 +181,18 @@ class Experiment:
             places = {name: place / name for name in options}
             raise ConfigError(blamed(str(error), places, place)) from None
 
-    def _run_one(self, label: str) -> Results:
-        from sim.results import Results
+    def workload_of(self, block_size: int) -> Workload:
+        """The requests for managers with this block size."""
+        workload = self.workloads.build(self.workload_plan(block_size))
+        if workload.block_size != block_size:
+            raise ConfigError(
+                f"{self.config.root / 'workload'}: its block_size is {workload.block_size} "
+                f"tokens, the manager's {block_size}; give both the same"
+            )
+        return workload
 
-        engine = self._engine(label)
-        block_size = engine.manager.block_size
-        workload = self._workload(block_size)
-        with _labelled(label):
-            prepare(engine.manager, workload)
-            record = engine.run(workload)
-        settings = {
-            "kv_bytes_per_token": self.cache["kv_bytes_per_token"],
-            "block_size": block_size,
-        }
-        return Results.from_run(label, record.requests, record.series, record.totals, settings)
-
-    def _workload(self, block_size: int) -> Workload:
-        """The requests for managers with this block size, made once."""
-        if block_size not in self._workloads:
-            workload: Workload = self._workload_plan(block_size).build()
-            if workload.block_size != block_size:
-                raise ConfigError(
-                    f"{self.config.root / 'workload'}: its block_size is {workload.block_size} "
-                    f"tokens, the manager's {block_size}; give both the same"
-                )
-            self._workloads[block_size] = workload
-        return self._workloads[block_size]
-
-    def _workload_plan(self, block_size: int) -> Plan | Ready:
+    def workload_plan(self, block_size: int) -> Plan | Ready:
+        """What the requests for managers with this block size are made from."""
         root = self.config.root
         if self.config.data.get("workload") is None:
             raise ConfigError(
@@ -228,24 +206,39 @@ class Experiment:
             known_where=root / "cache",
         )
 
-    def _draw(self, results: Results, folder: Path) -> None:
-        if not self.pictures:
-            return
-        from sim.plots import save_all
 
-        for path in save_all(results, folder):
-            if path.stem not in self.pictures:
-                path.unlink()
+def lru_label(managers: Mapping[str, Plan | Ready]) -> str:
+    """The first policy that is plain LRU, to compare the others with; else the first of all."""
+    for label, manager in managers.items():
+        spec = manager.resolved()
+        if isinstance(spec, dict) and spec.get("enable_caching") is not False:
+            eviction = spec.get("eviction") or {"use": "lru"}
+            if isinstance(eviction, dict) and eviction["use"] == "lru":
+                return label
+    return next(iter(managers))
 
 
-def _find_modules_in(folder: Path) -> None:
-    """Let a configuration name classes in *folder*; appended, so that none can hide ours."""
-    if str(folder.resolve()) not in sys.path:
-        sys.path.append(str(folder.resolve()))
+def read(source: Source, overrides: Iterable[str] = ()) -> Config:
+    """The configuration in *source* with *overrides* and the defaults of missing sections."""
+    config = load(source)
+    if not isinstance(source, Mapping):
+        find_modules_in(Path(source).parent)
+    return apply_overrides(with_defaults(config), overrides)
+
+
+def with_defaults(config: Config) -> Config:
+    """*config* with the sections that may be left out."""
+    given = {"latency": "linear", "policies": {"lru": "vllm"}}
+    return Config({**given, **config.data}, config.origins)
+
+
+def default_name(source: Source) -> str:
+    """What an experiment is called that does not say it."""
+    return "experiment" if isinstance(source, Mapping) else Path(source).stem
 
 
 @contextmanager
-def _labelled(label: str) -> Iterator[None]:
+def labelled(label: str) -> Iterator[None]:
     """Say in errors which policy they are about."""
     try:
         yield

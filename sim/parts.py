@@ -32,21 +32,22 @@ class Parts:
     def __init__(self) -> None:
         self._roots: dict[Hashable, Part] = {}
 
-    def add(self, keys: BlockKeys, num_blocks: int) -> None:
-        """A part is to end after the first *num_blocks* blocks of *keys*."""
+    def add(self, keys: BlockKeys, num_blocks: int) -> int:
+        """A part is to end after the first *num_blocks* blocks of *keys*; how many are not new."""
         children, start = self._roots, 0
         while start < num_blocks:
             key = keys[start]
             part = children.get(key)
             if part is None:
                 children[key] = Part(keys, start, num_blocks - start)
-                return
+                return start
             stop = start + part.num_blocks
             common = keys.common(part.keys, start, min(stop, num_blocks))
             if common < part.num_blocks:
                 part = self._cut(children, key, part, common)
             start += part.num_blocks
             children = part.children
+        return num_blocks
 
     def _cut(
         self, siblings: dict[Hashable, Part], key: Hashable, lower: Part, num_blocks: int

@@ -7,7 +7,8 @@ needs a display, imports pyplot or changes a style or backend that others use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from math import ceil, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -212,23 +213,39 @@ def latency_cdf(results: Results, metric: str = "ttft", ax: Axes | None = None) 
     return ax
 
 
-def save_all(results: Results, folder: str | Path, formats: Sequence[str] = ("png",)) -> list[Path]:
-    """Draw every picture into *folder*: hit_rate, memory, and each latency that any request has."""
+def save_all(
+    results: Results,
+    folder: str | Path,
+    formats: Sequence[str] = ("png",),
+    names: Collection[str] | None = None,
+) -> list[Path]:
+    """Draw pictures into *folder*, all that have something to show or those of *names*.
+
+    They are hit_rate, memory, and each latency that any request has.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {"hit_rate": hit_rate_over_time(results)}
-    pictures["memory"] = (
-        memory_over_time(results) if len(results.summary) == 1 else memory_panels(results)[0]
-    )
-    for metric in LATENCY_TITLES:
-        if results.requests[metric].notna().any():
-            pictures[metric] = latency_cdf(results, metric)
     paths = []
-    for name, ax in pictures.items():
+    for name, ax in pictures(results, names):
         for suffix in formats:
             paths.append(folder / f"{name}.{suffix}")
             cast("Figure", ax.figure).savefig(paths[-1])
     return paths
+
+
+def pictures(results: Results, names: Collection[str] | None = None) -> Iterator[tuple[str, Axes]]:
+    """Every picture of `save_all`, drawn when it is asked for."""
+    one = len(results.summary) == 1
+    draw: dict[str, Callable[[], Axes]] = {
+        "hit_rate": lambda: hit_rate_over_time(results),
+        "memory": lambda: memory_over_time(results) if one else memory_panels(results)[0],
+    }
+    for metric in LATENCY_TITLES:
+        if results.requests[metric].notna().any():
+            draw[metric] = partial(latency_cdf, results, metric)
+    for name, picture in draw.items():
+        if names is None or name in names:
+            yield name, picture()
 
 
 def short(value: float) -> str:

@@ -23,7 +23,7 @@ def provenance(workload: Workload) -> dict[str, Any]:
         "workload": {
             "num_requests": len(workload),
             "notes": list(workload.notes),
-            "files": input_files(workload),
+            "files": InputFiles().of(workload),
         },
     }
 
@@ -59,10 +59,19 @@ def git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def input_files(workload: Workload) -> dict[str, str]:
-    """File name -> SHA-256 of what the workload was read from (its attribute `path`, if any)."""
-    path = getattr(workload, "path", None)
-    if path is None or not Path(path).is_file():
-        return {}
-    with Path(path).open("rb") as file:
-        return {Path(path).name: hashlib.file_digest(file, "sha256").hexdigest()}
+class InputFiles:
+    """The SHA-256 of what workloads were read from, each file hashed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, str] = {}
+
+    def of(self, workload: Workload) -> dict[str, str]:
+        """File name -> SHA-256 of the file in the workload's attribute `path`, if it has one."""
+        path = getattr(workload, "path", None)
+        if path is None or not Path(path).is_file():
+            return {}
+        path = Path(path).resolve()
+        if path not in self._known:
+            with path.open("rb") as file:
+                self._known[path] = hashlib.file_digest(file, "sha256").hexdigest()
+        return {path.name: self._known[path]}

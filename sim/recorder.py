@@ -103,7 +103,7 @@ class Recorder:
             "end_time": end_time,
             "peak_used_blocks": manager.num_blocks - self.min_free_blocks,
         }
-        return RunRecord(_request_columns(requests), self.series, totals)
+        return RunRecord(request_columns(requests), self.series, totals)
 
 
 SERIES = (
@@ -135,7 +135,8 @@ _REQUEST_FIELDS = (
 )
 
 
-def _request_columns(requests: Sequence[Request]) -> Columns:
+def request_columns(requests: Sequence[Request]) -> Columns:
+    """One row per request."""
     columns = {name: [getattr(r, name) for r in requests] for name in _REQUEST_FIELDS}
     columns["status"] = [r.status.value if r.status in _ENDED else "unfinished" for r in requests]
     return columns

@@ -54,13 +54,15 @@ def replay(
     *,
     decode: bool = False,
     on_progress: Callable[[int], None] | None = None,
+    hits: list[int] | None = None,
 ) -> ReplayResult:
     """Serve *requests* one after the other with *manager*, and count what was hit.
 
     Each prompt is looked up, given slots and freed before the next comes. With *decode* the answer
     gets slots too, all but its last token, which no engine stores. Requests come out as they went
     in. A request with more slots than the whole pool is refused: it changes nothing. *on_progress*
-    is called with the number of requests done, now and then and at the end.
+    is called with the number of requests done, now and then and at the end. *hits* gains the hit
+    tokens of every request, -1 where it was refused.
 
     ConfigError if a request's keys are for blocks of another size than the manager's.
     """
@@ -78,8 +80,12 @@ def replay(
         num_answer = request.max_tokens - 1 if decode else 0
         if num_prompt + num_answer > num_slots:
             refused += 1
+            if hits is not None:
+                hits.append(-1)
             continue
         num_hit = serve(request, num_prompt + num_answer, now=request.arrival_time)
+        if hits is not None:
+            hits.append(-1 if num_hit is None else num_hit)
         if num_hit is None:  # a rule of the manager's own
             refused += 1
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -13,8 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from sim.axes import Setting
 from sim.errors import ConfigError, KvsimError
-from sim.summary import Number, headline, summary_row
+from sim.summary import Number, headline, recount, summary_row
 
 REQUEST_COLUMNS = {
     "request_id": "id",
@@ -48,8 +49,9 @@ FILES = ("requests.parquet", "series.parquet", "summary.csv")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Results:
-    """What one or several runs produced; every table begins with `policy`, the run's label.
+    """What one or several runs produced.
 
+    Every table begins with `policy` and, for a sweep, its axes: together they name the run.
     *summary*: one row per run (`sim.summary.summary_row`).
     *requests*: one row per request, in arrival order. Seconds: `queue_time` from arrival to the
     first schedule, `ttft` from arrival to the first token, `e2e` from arrival to the end, `tpot`
@@ -84,23 +86,109 @@ class Results:
         for kind in ("used", "cached"):
             block_bytes = bytes_per_token * totals["block_size"]
             series_table[f"{kind}_bytes"] = series_table[f"num_{kind}_blocks"] * block_bytes
-        row = summary_row(label, request_table, totals, bytes_per_token)
+        rates = series_table["hit_rate_window"]
+        window = float(rates.iloc[-1]) if len(rates) else nan
+        row = summary_row(label, request_table, totals, bytes_per_token, window)
         summary = pd.DataFrame([row]).astype({"policy": "string"})
         return cls(summary, request_table, series_table)
 
     @classmethod
     def concat(cls, parts: Iterable[Results]) -> Results:
-        """All runs of *parts* in one, in their order; ConfigError if two share a label."""
+        """All runs of *parts* in one, in their order; ConfigError if two have the same name."""
         parts = list(parts)
-        summary = pd.concat([part.summary for part in parts], ignore_index=True)
-        twice = summary["policy"][summary["policy"].duplicated()]
-        if len(twice):
-            raise ConfigError(f"two runs are labelled {twice.iloc[0]!r}; labels must differ")
-        requests = pd.concat([part.requests for part in parts], ignore_index=True)
+        axes = list(dict.fromkeys(name for part in parts for name in part.axes))
+        tables = [
+            pd.concat([getattr(part, name) for part in parts], ignore_index=True)
+            for name in ("summary", "requests", "series")
+        ]
+        if any(tuple(axes) != part.axes for part in parts):
+            tables = [_axes_first(frame, axes) for frame in tables]
+        summary, requests, series = tables
+        named = summary[["policy", *axes]]
+        if named.duplicated().any():
+            twice = " ".join(str(x) for x in named[named.duplicated()].iloc[0])
+            raise ConfigError(f"two runs are labelled {twice!r}; labels must differ")
         for name in ("request_id", "session"):
             requests[name] = identifiers(requests[name])
-        series = pd.concat([part.series for part in parts], ignore_index=True)
         return cls(summary, requests, series)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """What was varied besides the policy: the columns from `policy` to `num_requests`."""
+        names = list(self.summary.columns)
+        return tuple(names[1 : names.index("num_requests")])
+
+    def runs(self) -> Iterator[Results]:
+        """Every run on its own, in the order of the summary."""
+        if len(self.summary) == 1:
+            yield self
+            return
+        names = ["policy", *self.axes]
+        parts = [
+            dict(iter(frame.groupby(names, sort=False, dropna=False)))
+            for frame in (self.requests, self.series)
+        ]
+        for i in range(len(self.summary)):
+            row = self.summary.iloc[i : i + 1]
+            name = tuple(row[names].iloc[0])
+            requests, series = (
+                part[name] if name in part else frame.iloc[:0]
+                for part, frame in zip(parts, (self.requests, self.series), strict=True)
+            )
+            yield Results(row, requests, series)
+
+    def select(self, policy: str | Sequence[str] | None = None, **setting: Any) -> Results:
+        """The runs of these policies at this setting: `select("lru", seed=0)`.
+
+        An axis may be named by the last part of its path: `num_blocks` for `cache.num_blocks`.
+        KvsimError if there are none.
+        """
+        wanted: dict[str, Any] = {self.axis(name): value for name, value in setting.items()}
+        if policy is not None:
+            wanted = {"policy": policy} | wanted
+        tables = []
+        for frame in (self.summary, self.requests, self.series):
+            keep = pd.Series(True, index=frame.index)
+            for name, value in wanted.items():
+                values = [value] if isinstance(value, str | int | float) else list(value)
+                keep &= frame[name].isin(values)
+            tables.append(frame[keep].reset_index(drop=True))
+        if not len(tables[0]):
+            raise KvsimError(f"no run has {wanted}; this is {self!r}")
+        return Results(*tables)
+
+    def axis(self, name: str) -> str:
+        """The axis called *name*, in full or by the last part of its path."""
+        found = [axis for axis in self.axes if name in (axis, axis.rpartition(".")[2])]
+        if len(found) != 1:
+            known = ", ".join(self.axes) or "none"
+            raise KvsimError(f"{name} names {len(found) or 'no'} axis of these results ({known})")
+        return found[0]
+
+    def relabelled(self, policy: str, setting: Setting) -> Results:
+        """The only run under another name; the tables are new, their columns are shared."""
+        frames = []
+        for frame in (self.summary, self.requests, self.series):
+            new = frame.assign(policy=column([policy] * len(frame), "text"))
+            for i, (name, value) in enumerate(setting.items(), start=1):
+                new.insert(i, name, pd.Series([value] * len(new), index=new.index))
+            frames.append(new)
+        return Results(*frames)
+
+    def after_warmup(self, num_requests: int) -> Results:
+        """The same runs without the first *num_requests* requests of each, in all statistics.
+
+        What these requests left in the cache stays; steps, evictions, peaks and the series are
+        those of the whole run. Rates are NaN where no request is left.
+        """
+        if not num_requests:
+            return self
+        parts = []
+        for run in self.runs():
+            requests = run.requests.iloc[num_requests:].reset_index(drop=True)
+            summary = recount(run.summary, requests)
+            parts.append(Results(summary, requests, run.series))
+        return Results.concat(parts)
 
     @property
     def hit_rate(self) -> float:
@@ -137,6 +225,8 @@ class Results:
                 raise KvsimError(f"{path}: no such file; saved results are {', '.join(FILES)}")
         rows = pd.read_csv(summary, dtype="string", keep_default_na=False)
         measured = {name: numbers(rows[name]) for name in rows.columns if name != "policy"}
+        if "num_requests" not in measured:
+            raise KvsimError(f"{summary}: has no column num_requests; was it written by kvsim?")
         return cls(
             rows.assign(**measured),
             pd.read_parquet(requests, engine="pyarrow"),
@@ -153,6 +243,12 @@ class Results:
 
     def __repr__(self) -> str:
         return f"Results({', '.join(map(repr, self.summary['policy']))})"
+
+
+def _axes_first(frame: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """*frame* with the columns *axes* behind the policy; missing ones are NaN."""
+    others = [name for name in frame.columns if name != "policy" and name not in axes]
+    return frame.reindex(columns=["policy", *axes, *others])
 
 
 def table(

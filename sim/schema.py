@@ -17,12 +17,43 @@ from sim.parameters import Parameters, checked
 from sim.place import Place, blamed, did_you_mean, show
 from sim.scheduler import SchedulerConfig
 
-TOP = ("name", "seed", "cache", "engine", "latency", "workload", "policies", "report")
+TOP = (
+    "name",
+    "mode",
+    "seed",
+    "seeds",
+    "cache",
+    "engine",
+    "latency",
+    "workload",
+    "policies",
+    "sweep",
+    "bounds",
+    "report",
+)
 CACHE = ("num_blocks", "block_size", "kv_bytes_per_token")
-REPORT = ("plots", "out")
+REPORT_DEFAULTS: dict[str, Any] = {
+    "plots": True,
+    "out": None,
+    "baseline": None,
+    "warmup_requests": 0,
+    "target_hit_rate": None,
+}
+REPORT = tuple(REPORT_DEFAULTS)
 CACHE_DEFAULTS = {"block_size": 16, "kv_bytes_per_token": 131072}
 """The bytes are Llama-3.1-8B's in bf16: 32 layers, 8 KV heads of 128, keys and values."""
-PICTURES = ("hit_rate", "memory", "queue_time", "ttft", "tpot", "e2e")
+PICTURES = (
+    "hit_rate",
+    "memory",
+    "queue_time",
+    "ttft",
+    "tpot",
+    "e2e",
+    "hit_rate_by_size",
+    "latency_by_size",
+    "gain",
+    "misses",
+)
 
 SCHEDULER_PARAMETERS = Parameters.of(SchedulerConfig)
 ENGINE_PARAMETERS = Parameters.of(Engine, without=("manager", "latency", "scheduler"))
@@ -89,6 +120,29 @@ def engine_section(config: Config) -> tuple[dict[str, Any], SchedulerConfig]:
     except ConfigError as error:
         raise ConfigError(blamed(str(error), {n: place / n for n in given}, place)) from None
     return {**parts[0], **parts[1]}, scheduler
+
+
+def report_section(config: Config) -> dict[str, Any]:
+    """The section `report` with its defaults; it changes no run, only what is made of them."""
+    place, given = config.root / "report", section(config, "report")
+    refuse_unknown(given, REPORT, place)
+    report = {**REPORT_DEFAULTS, **given}
+    report["plots"] = pictures(report["plots"], place / "plots")
+    report["out"] = checked(str | None, report["out"], place / "out")
+    name = "warmup_requests"
+    report[name] = at_least(0, int, report[name], place / name)
+    name = "target_hit_rate"
+    target = checked(float | None, report[name], place / name)
+    if target is not None and not 0 < target <= 1:
+        raise ConfigError(f"{place / name} is {target}; it must be above 0 and at most 1")
+    labels = section(config, "policies")
+    if report["baseline"] is not None and report["baseline"] not in labels:
+        hint = did_you_mean(report["baseline"], labels)
+        raise ConfigError(
+            f"{place / 'baseline'} is {show(report['baseline'])}; it must be the label of a "
+            f"policy{hint}"
+        )
+    return report
 
 
 def manager_plans(

@@ -1,14 +1,15 @@
 """One row that says how a run went, and the part of it that people read first.
 
 Three hit rates exist and are never mixed up: `hit_rate` (tokens, the whole run: hits / queries),
-`mean_request_hit_ratio` (every admitted request counts the same, long or short) and the column
-`hit_rate_window` of a time series (tokens, vLLM's window of the last 1000 requests).
+`mean_request_hit_ratio` (every admitted request counts the same, long or short) and
+`hit_rate_window` (tokens, vLLM's window of the last 1000 requests, here at the end of the run).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isnan, nan
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ def summary_row(
     requests: pd.DataFrame,
     totals: Mapping[str, Number],
     kv_bytes_per_token: float = nan,
+    hit_rate_window: float = nan,
 ) -> dict[str, str | Number]:
     """The summary of one run; what did not happen is NaN, never 0.
 
@@ -48,6 +50,7 @@ def summary_row(
         "prefix_cache_hits": totals["prefix_cache_hits"],
         "hit_rate": ratio(totals["prefix_cache_hits"], totals["prefix_cache_queries"]),
         "mean_request_hit_ratio": mean_request_hit_ratio(requests),
+        "hit_rate_window": hit_rate_window,
         "preempted_queries": totals["preempted_queries"],
         "preempted_hits": totals["preempted_hits"],
         "num_preemptions": totals["num_preemptions"],
@@ -56,6 +59,7 @@ def summary_row(
     for name in LATENCIES:
         row |= latency_stats(name, requests[name])
     row |= {
+        "end_time": totals["end_time"],
         "makespan": makespan,
         "output_tokens_per_s": ratio(num_output_tokens, makespan),
         "requests_per_s": ratio(num_finished, makespan),
@@ -68,6 +72,20 @@ def summary_row(
         "kv_bytes_per_token": kv_bytes_per_token,
     }
     return row
+
+
+def recount(summary: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
+    """The one row of *summary* with everything that is said of requests said of *requests*."""
+    row: dict[str, Any] = {str(name): value for name, value in summary.iloc[0].items()}
+    admitted = requests[requests["num_cached_tokens"] >= 0]
+    totals = row | {
+        "prefix_cache_queries": int(admitted["num_prompt_tokens"].sum()),
+        "prefix_cache_hits": int(admitted["num_cached_tokens"].sum()),
+        "num_preemptions": int(requests["num_preemptions"].sum()),
+    }
+    given = (row["kv_bytes_per_token"], row["hit_rate_window"])
+    new = summary_row(str(row["policy"]), requests, totals, *given)
+    return pd.DataFrame([row | new]).astype({"policy": "string"})
 
 
 def ratio(part: Number, whole: Number) -> float:
@@ -98,26 +116,44 @@ def latency_stats(name: str, seconds: pd.Series[float]) -> dict[str, float]:
 def headline(summary: pd.DataFrame) -> pd.DataFrame:
     """The columns that people compare first, as text with units in the column names.
 
-    Aborted and unfinished requests have a column only where there are any, and so has the memory
-    in GiB where its size is known.
+    Bounds have columns where they were asked for, latencies where there was a clock, aborted and
+    unfinished requests where there are any, the memory in GiB where its size is known.
     """
-    table = {
-        "policy": summary["policy"],
-        "hit rate": summary["hit_rate"].map(lambda x: known(x, ".1%")),
-        "TTFT p50 (s)": summary["ttft_p50"].map(lambda x: known(x, ",.3f")),
-        "TTFT p95 (s)": summary["ttft_p95"].map(lambda x: known(x, ",.3f")),
-        "TPOT p50 (ms)": summary["tpot_p50"].map(lambda x: known(1e3 * x, ",.2f")),
-        "TPOT p95 (ms)": summary["tpot_p95"].map(lambda x: known(1e3 * x, ",.2f")),
-        "preemptions": summary["num_preemptions"].map(lambda n: f"{n:,}"),
-    }
+    names = list(summary.columns)
+    table = {"policy": summary["policy"]}
+    for axis in names[1 : names.index("num_requests")]:
+        table[axis.rpartition(".")[2]] = summary[axis].map(_plain)
+    table["hit rate"] = summary["hit_rate"].map(lambda x: known(x, ".1%"))
+    if "min_hit_rate" in names:
+        table["MIN"] = summary["min_hit_rate"].map(lambda x: known(x, ".1%"))
+        table["no limit"] = summary["unbounded_hit_rate"].map(lambda x: known(x, ".1%"))
+        table["gap closed"] = summary["gap_closed"].map(lambda x: known(x, ".0%"))
+    has_clock = bool(summary["ttft_p50"].notna().any() or (summary["finished"] == 0).all())
+    if has_clock:
+        table |= {
+            "TTFT p50 (s)": summary["ttft_p50"].map(lambda x: known(x, ",.3f")),
+            "TTFT p95 (s)": summary["ttft_p95"].map(lambda x: known(x, ",.3f")),
+            "TPOT p50 (ms)": summary["tpot_p50"].map(lambda x: known(1e3 * x, ",.2f")),
+            "TPOT p95 (ms)": summary["tpot_p95"].map(lambda x: known(1e3 * x, ",.2f")),
+            "preemptions": summary["num_preemptions"].map(lambda n: f"{n:,}"),
+        }
+    else:
+        table["evicted blocks"] = summary["num_evicted_blocks"].map(lambda n: f"{n:,}")
     for status in STATUSES:
         if status in ("finished", "refused") or summary[status].any():
             table[status] = summary[status].map(lambda n: f"{n:,}")
+    if not has_clock:
+        return pd.DataFrame(table)
     table["peak usage"] = summary["peak_usage"].map(lambda x: known(x, ".0%"))
     if summary["peak_used_bytes"].notna().any():
         gib = summary["peak_used_bytes"] / GIB
         table["peak (GiB)"] = gib.map(lambda x: known(x, ",.2f"))
     return pd.DataFrame(table)
+
+
+def _plain(value: object) -> str:
+    """The value of an axis as people write it."""
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def known(value: float, spec: str) -> str:

@@ -17,11 +17,12 @@ from policies.lru import LRU
 from policies.reference import ReferenceBlockManager
 from sim import schema
 from sim.errors import ConfigError, KvsimError, TraceError
-from sim.experiment import Experiment, run
+from sim.experiment import Experiment
 from sim.results import Results
+from sim.study import RunsFailed, Study, run
 
 TABLES = ("summary.csv", "requests.parquet", "series.parquet")
-FILES = {*TABLES, "config.yaml", "versions.json"}
+FILES = {*TABLES, "config.yaml", "versions.json", "runs"}
 
 
 def config(**sections: Any) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def config(**sections: Any) -> dict[str, Any]:
 
 def refused(source: Any, overrides: tuple[str, ...] = ()) -> str:
     with pytest.raises(ConfigError) as error:
-        Experiment.load(source, overrides).run()
+        Study.load(source, overrides).run()
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -156,7 +157,7 @@ def test_progress_names_every_run() -> None:
     """on_progress hears label, number and count before each run."""
     heard: list[Any] = []
     run(
-        config(policies={"a": "reference", "b": "reference"}),
+        config(policies={"a": "reference", "b": "vllm"}),
         on_progress=lambda *a: heard.append(a),
     )
     assert heard == [("a", 1, 2), ("b", 2, 2)]
@@ -305,7 +306,7 @@ def test_overrides_are_checked_like_the_file() -> None:
 def test_everything_is_checked_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Case N3: nothing is simulated when the last policy's constructor refuses its arguments."""
     ran: list[str] = []
-    monkeypatch.setattr(Experiment, "_run_one", lambda self, label: ran.append(label))
+    monkeypatch.setattr(Experiment, "run_one", lambda self, label: ran.append(label))
     policies = {"a": "reference", "b": {"use": "reference", "num_blocks": 1}}
     assert refused(config(policies=policies)) == "policies.b.num_blocks is 1; it must be at least 2"
     assert ran == []
@@ -384,7 +385,7 @@ def test_earlier_results_are_replaced_as_a_whole(tmp_path: Path) -> None:
 def test_a_failed_run_leaves_earlier_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, error: type[BaseException]
 ) -> None:
-    """Ctrl-C, a bug, a bad input, a full disk, early or late: nothing changes or is left over."""
+    """Ctrl-C, a bug, a bad input, a full disk, early or late: tables stay, no scratch does."""
     run(config(), out=tmp_path / "r")
     before = contents(tmp_path)
 
@@ -392,30 +393,39 @@ def test_a_failed_run_leaves_earlier_results(
         raise error("stop")
 
     monkeypatch.setattr(place, fail)
-    expected = KvsimError if place.endswith("save") and error is OSError else error
-    with pytest.raises(expected):
+    expected: type[BaseException] = RunsFailed if place.endswith("Engine.run") else error
+    if place.endswith("save") and error is OSError:
+        expected = KvsimError
+    with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else expected):
         run(config(seed=1), out=tmp_path / "r")
-    assert contents(tmp_path) == before
+    after = contents(tmp_path)
+    failures = {name for name in after if name.endswith(".failed.txt")}
+    assert {name: after[name] for name in after.keys() - failures} == before
+    assert len(failures) == (expected is RunsFailed and error is not KeyboardInterrupt)
     assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
 
-def test_a_failed_replacement_puts_the_old_results_back(
+def test_an_interrupted_replacement_is_mended_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the new folder cannot be moved into place, the old one returns to it."""
+    """If only some of the new tables could be moved, running again needs no simulation."""
     run(config(), out=tmp_path / "r")
-    before = contents(tmp_path)
-    rename = Path.rename
+    replace = os.replace
 
-    def fail(self: Path, target: Path) -> Path:
-        if target.name == "r" and not self.name.endswith(".old"):
+    def fail(source: Any, target: Any) -> None:
+        if Path(target) == tmp_path / "r" / "summary.csv":
             raise OSError(28, "No space left on device")
-        return rename(self, target)
+        replace(source, target)
 
-    monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(KvsimError, match="r: cannot write the results: No space left on device"):
-        run(config(seed=1), out=tmp_path / "r")
-    assert contents(tmp_path) == before
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", fail)
+        with pytest.raises(KvsimError, match="r: cannot write the results: No space left on de"):
+            run(config(seed=1), out=tmp_path / "r")
+    monkeypatch.setattr("sim.engine.Engine.run", None)
+    run(config(seed=1), out=tmp_path / "r")
+    monkeypatch.undo()
+    run(config(seed=1), out=tmp_path / "new")
+    assert contents(tmp_path / "r") == contents(tmp_path / "new")
 
 
 @pytest.mark.parametrize("names", [["notes.md"], ["config.yaml"], ["summary.csv", "x"]])
@@ -472,10 +482,13 @@ def test_python_objects_are_marked_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_the_pictures_named_in_a_config_are_those_drawn(tmp_path: Path) -> None:
-    """`report.plots: true` draws exactly the names that `plots: [...]` accepts."""
+    """`report.plots: true` draws what has something to show, all by names that `plots` accepts."""
     run(config(report={"plots": True}), out=tmp_path / "r")
     drawn = {path.stem for path in (tmp_path / "r" / "plots").iterdir()}
-    assert drawn == set(schema.PICTURES)
+    assert {"hit_rate", "memory", "ttft", "tpot", "e2e", "queue_time"} <= drawn
+    assert drawn <= set(schema.PICTURES)
+    run(config(report={"plots": ["ttft"]}), out=tmp_path / "r")
+    assert [path.stem for path in (tmp_path / "r" / "plots").iterdir()] == ["ttft"]
 
 
 # Determinism
@@ -522,7 +535,7 @@ def test_equal_runs_are_equal_bytes_in_every_process(tmp_path: Path) -> None:
             capture_output=True,
         )
         found.append(contents(folder))
-    assert found[0].keys() == FILES
+    assert FILES - {"runs"} <= found[0].keys()
     assert Results.load(tmp_path / "r-0").summary["num_preemptions"].sum() > 0
     for name, data in found[0].items():
         assert all(other[name] == data for other in found), name
@@ -536,10 +549,10 @@ def test_trace_errors_stay_trace_errors(tmp_path: Path) -> None:
         run(config(workload=workload))
 
 
-def test_folders_above_the_results_are_made_and_unmade(
+def test_folders_above_the_results_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Missing parents are created; those of a run that fails do not stay behind."""
+    """Missing parents are created; a run that fails leaves only the record of its failure."""
     run(config(), out=tmp_path / "a" / "b" / "r")
     assert (tmp_path / "a" / "b" / "r" / "summary.csv").is_file()
 
@@ -548,5 +561,9 @@ def test_folders_above_the_results_are_made_and_unmade(
 
     monkeypatch.setattr("sim.engine.Engine.run", fail)
     with pytest.raises(KvsimError, match=r"^policies\.lru: stop$"):
+        run(config())
+    with pytest.raises(
+        RunsFailed, match=r"(?s)^1 of 1 runs failed .*\nlru: stop \(.*failed.txt\)$"
+    ):
         run(config(), out=tmp_path / "a" / "c" / "d" / "r")
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
+    assert [path.name for path in (tmp_path / "a" / "c" / "d" / "r").iterdir()] == ["runs"]

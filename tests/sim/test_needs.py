@@ -14,9 +14,9 @@ from policies.workload_aware import WorkloadAware
 from sim import run
 from sim.cli import main
 from sim.errors import ConfigError
-from sim.experiment import Experiment
 from sim.needs import check_needs, prepare
 from sim.scheduler import Scheduler
+from sim.study import Study
 from sim.workload import Workload
 
 SAMPLE = Path(__file__).parent.parent / "data" / "mooncake_sample.jsonl"
@@ -63,7 +63,7 @@ def test_an_experiment_fails_before_it_runs_anything(tmp_path):
     started = []
     config = {**CONFIG, "policies": policies}
     with pytest.raises(ConfigError, match=r"^policies\.wa: WorkloadAware needs the hints turn, ty"):
-        Experiment.load(config).run(lambda label, *_: started.append(label))
+        Study.load(config).run(lambda label, *_: started.append(label))
     assert started == []
 
 
