@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 def add_options(parser: ArgumentParser) -> None:
     """The options of `kvsim mrc`."""
     parser.add_argument("trace", metavar="TRACE", help="a file, as given or under $KVSIM_DATA")
-    parser.add_argument(
-        "--format", default="mooncake", help="the workload that reads it (mooncake)"
-    )
+    parser.add_argument("--format", help="the workload that reads it (detected)")
     parser.add_argument("--block-size", type=int, help="tokens per block (the format's default)")
     parser.add_argument(
         "--target-hit-rate",
@@ -66,6 +64,11 @@ def run(arguments: Namespace, workload: Workload) -> int:
     name = Path(arguments.trace).name.split(".")[0]
     convention, how = _convention(arguments)
     _check(arguments)
+    if not workload.has_content:
+        raise ConfigError(
+            f"{arguments.trace}: has lengths only, so no memory gives it any hit rate; "
+            "give --format a content model, or take another trace"
+        )
     bytes_per_token = arguments.kv_bytes_per_token
     if arguments.model is not None:
         bytes_per_token = kv_bytes_per_token(arguments.model)

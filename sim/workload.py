@@ -14,11 +14,13 @@ class Workload(ABC):
     *block_size*: tokens per block of the requests' keys; the manager's must be the same.
     *hints*: the names that every request's `hints` has; a policy may need some of them.
     *notes*: what a reader of results should know about the input, e.g. that rows were sorted.
+    *has_content*: False if only lengths are known, so that a hit rate would say nothing.
     """
 
     block_size: int
     hints: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    has_content: bool = True
 
     @abstractmethod
     def __iter__(self) -> Iterator[Request]:

@@ -114,7 +114,7 @@ def test_a_broken_compressed_stream_is_named(tmp_path: Path, suffix: str, damage
 def test_a_compressed_file_without_its_suffix_gets_a_hint(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(lzma.compress(TEXT))
-    assert "must end in .gz or .xz" in refusal(path)
+    assert "must end in .gz, .xz or .zst" in refusal(path)
 
 
 @pytest.mark.parametrize("text", [b"", b"\n \r\n\n", b"\xef\xbb\xbf"])
