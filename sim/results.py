@@ -165,6 +165,18 @@ class Results:
             raise KvsimError(f"{name} names {len(found) or 'no'} axis of these results ({known})")
         return found[0]
 
+    def compare(self, baseline: str | None = None, **options: Any) -> pd.DataFrame:
+        """Paired differences from *baseline*, with confidence intervals: see `sim.compare`."""
+        from sim.compare import compare
+
+        return compare(self, baseline, **options)
+
+    def misses(self) -> pd.DataFrame:
+        """Prompt tokens by what became of them: see `sim.misses`."""
+        from sim.misses import attribution
+
+        return attribution(self)
+
     def relabelled(self, policy: str, setting: Setting) -> Results:
         """The only run under another name; the tables are new, their columns are shared."""
         frames = []

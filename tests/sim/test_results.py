@@ -279,3 +279,56 @@ def test_columns_of_a_later_recorder_are_kept(make_run: MakeRun) -> None:
     series = {name: [] for name in run.series.columns[1:]}
     more = Results.from_run("lru", columns | {"priority": [3]}, series, totals)
     assert list(more.requests["priority"]) == [3]
+
+
+@pytest.mark.parametrize("num_warm", [0, 1, 2, 3, 4, 10, 11])
+def test_warm_up_excludes_exactly_n(busy_run: MakeRun, num_warm: int) -> None:
+    """Case L1: of 10 requests, 10 - n are measured; with none left every rate is NaN."""
+    run = busy_run("lru", num_requests=10)
+    warm = run.after_warmup(num_warm)
+    row = warm.summary.iloc[0]
+    assert row["num_requests"] == len(warm.requests) == max(0, 10 - num_warm)
+    kept = run.requests.iloc[num_warm:]
+    admitted = kept[kept["num_cached_tokens"] >= 0]
+    assert row["prefix_cache_hits"] == admitted["num_cached_tokens"].sum()
+    assert isnan(row["hit_rate"]) == (num_warm >= 10)
+    assert isnan(row["ttft_p50"]) == (num_warm >= 10)
+    assert list(warm.summary.columns) == list(run.summary.columns)
+    strict_json(warm.to_json())
+
+
+def test_three_hit_rates_have_three_names(busy_run: MakeRun) -> None:
+    """Case A6: over the run, per request, and vLLM's window at the end, side by side."""
+    run = busy_run("lru")
+    row = run.summary.iloc[0]
+    assert row["hit_rate_window"] == run.series["hit_rate_window"].iloc[-1]
+    assert len({row["hit_rate"], row["mean_request_hit_ratio"], row["hit_rate_window"]}) == 3
+
+
+def test_select_takes_short_names(make_run: MakeRun) -> None:
+    """`num_blocks=8` finds the axis `cache.num_blocks`; what is not there is an error."""
+    parts = [
+        make_run("x", {}).relabelled(label, {"cache.num_blocks": size, "seed": 0})
+        for label in ("lru", "fifo")
+        for size in (4, 8)
+    ]
+    results = Results.concat(parts)
+    assert results.axes == ("cache.num_blocks", "seed")
+    one = results.select("fifo", num_blocks=8)
+    assert list(one.summary["policy"]) == ["fifo"]
+    assert len(one.requests) == 1
+    assert list(results.select(num_blocks=[4]).summary["policy"]) == ["lru", "fifo"]
+    assert [list(run.summary["cache.num_blocks"]) for run in results.runs()] == [[4], [8]] * 2
+    with pytest.raises(KvsimError, match="rate names no axis of these results"):
+        results.select(rate=3)
+    with pytest.raises(KvsimError, match="no run has"):
+        results.select("lru", num_blocks=5)
+
+
+def test_concat_of_different_axes(tmp_path: Path, make_run: MakeRun) -> None:
+    """What a run does not say is missing, not guessed; saved and loaded it stays so."""
+    one = make_run("lru", {}).relabelled("lru", {"seed": 1})
+    both = Results.concat([one, make_run("fifo", {})])
+    assert both.axes == ("seed",)
+    assert both.summary["seed"].isna().tolist() == [False, True]
+    assert Results.load(both.save(tmp_path)).axes == ("seed",)
