@@ -288,7 +288,7 @@ class BlockManager(Pool):
             given = self.allocate_slots(
                 request, num_tokens - num_prompt, now=now, has_scheduled_reqs=False
             )
-        request.num_computed_tokens = num_tokens
+        request.num_computed_tokens = num_tokens if given else num_prompt
         self.free(request, now=now)
         request.num_computed_tokens = request.num_output_tokens = 0
         return hit.num_tokens if given else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from gpu_backend.watch import watch_every
 from policies.reference import ReferenceBlockManager
 from sim.cache import BlockManager
-from sim.keys import SegmentKeys, TokenKeys
+from sim.keys import ChunkKeys, SegmentKeys, TokenKeys
 from sim.request import Request
+from workloads.mooncake import Mooncake
 
 
 class Serving:
@@ -115,3 +117,21 @@ def _shadow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """In every test but the slow: each request reads only what is its own (L0)."""
     if request.node.get_closest_marker("slow") is None:
         watch_every(monkeypatch.setattr, ReferenceBlockManager)
+
+
+@pytest.fixture
+def all_ids(kvsim_data: Path) -> Callable[[str], Iterator[Request]]:
+    """The requests of a Mooncake trace in which every id is a full block that can be hit.
+
+    Convention "all ids": the prompt gets one token more, so that also its last id can be a hit.
+    """
+
+    def requests(trace: str) -> Iterator[Request]:
+        workload = Mooncake(kvsim_data / "mooncake" / f"{trace}_trace.jsonl.xz", 512)
+        for i in range(len(workload)):
+            ids = workload.hash_ids(i)
+            num_tokens = len(ids) * 512 + 1
+            keys = ChunkKeys([*ids, 2**40 + i], 512, 512, num_tokens, num_tokens + 1, -1 - i)
+            yield Request(i, keys, num_tokens, 1, float(i))
+
+    return requests

@@ -24,10 +24,11 @@ from policies.lru_k import LRUK
 from policies.mru import MRU
 from policies.noisy_oracle import NoisyOracle
 from policies.ranked import Ranked
+from policies.slru_sglang import ProtectedLRU
 from policies.ttl import TTL
 from policies.vllm import VLLMBlockManager
 from sim.cache import EvictionPolicy
-from sim.keys import ChunkKeys, SegmentKeys
+from sim.keys import SegmentKeys
 from sim.replay import replay
 from sim.request import Request
 from workloads.mooncake import Mooncake
@@ -61,6 +62,7 @@ HITS = {
         10_000: (61046, 60852, 23312, 38004, 30566, 32285),
         20_000: (83035, 83043, 32207, 60582, 44614, 47537),
         50_000: (102290, 102250, 50291, 99205, 72408, 75055),
+        100_000: (104924, 104922, 76629, 104755, 94620, 96488),
     },
     "synthetic": {
         1_000: (10252, 10296, 4140, 6104, 4301, 5525),
@@ -88,15 +90,6 @@ def load(folder, trace, block_size=512):
     return Mooncake(folder / "mooncake" / f"{trace}_trace.jsonl.xz", block_size)
 
 
-def all_ids(workload):
-    """Every id a full block that can be hit: the prompt gets one token more."""
-    for i in range(len(workload)):
-        ids = workload.hash_ids(i)
-        num_tokens = len(ids) * 512 + 1
-        keys = ChunkKeys([*ids, 2**40 + i], 512, 512, num_tokens, num_tokens + 1, -1 - i)
-        yield Request(i, keys, num_tokens, 1, float(i))
-
-
 def num_hits(policy, num_blocks, requests, victims="block", block_size=512):
     """One block more than asked for: it holds the extra token of the request served."""
     manager = VLLMBlockManager(
@@ -111,22 +104,32 @@ def num_hits(policy, num_blocks, requests, victims="block", block_size=512):
 
 
 @pytest.mark.parametrize(("trace", "num_blocks", "policy", "hits"), CASES)
-def test_hits_by_leaves(trace, num_blocks, policy, hits, kvsim_data):
+def test_hits_by_leaves(trace, num_blocks, policy, hits, all_ids):
     """Exact for every policy at every size."""
-    workload = load(kvsim_data, trace)
-    assert num_hits(policy(), num_blocks, all_ids(workload), victims="leaf") == hits
+    assert num_hits(policy(), num_blocks, all_ids(trace), victims="leaf") == hits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("num_blocks", "hits"), [(1_000, 8_539), (2_000, 13_704), (5_859, 30_633), (20_000, 72_106)]
+)
+def test_two_segments_by_leaves(num_blocks, hits, all_ids):
+    """SGLang's two segments (SLRU2): within 0.5 %."""
+    requests = all_ids("synthetic")
+    found = num_hits(ProtectedLRU(), num_blocks, requests, victims="leaf")
+    assert found == pytest.approx(hits, rel=0.005)
 
 
 @pytest.mark.parametrize("num_blocks", [2_000, pytest.param(5_859, marks=pytest.mark.slow)])
-def test_lfu_never_needs_the_leaf_rule(num_blocks, kvsim_data):
+def test_lfu_never_needs_the_leaf_rule(num_blocks, all_ids):
     """A block is used at least as often as any behind it, so all blocks or leaves: the same."""
     hits = HITS["synthetic"][num_blocks][3]
-    assert num_hits(LFU(), num_blocks, all_ids(load(kvsim_data, "synthetic"))) == hits
+    assert num_hits(LFU(), num_blocks, all_ids("synthetic")) == hits
 
 
-def test_a_ttl_for_all_is_lru(kvsim_data):
+def test_a_ttl_for_all_is_lru(all_ids):
     """Pins of one length change nothing."""
-    requests = list(all_ids(load(kvsim_data, "synthetic")))
+    requests = list(all_ids("synthetic"))
     assert num_hits(TTL(300), 2_000, requests) == HITS["synthetic"][2_000][0]
 
 
