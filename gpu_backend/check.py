@@ -59,7 +59,8 @@ def check_trace(
 ) -> Report:
     """Hold every step of *trace* to the invariants and to L0."""
     null_block = bool(trace.about.get("null_block", True))
-    pool = PoolInvariants(trace.num_blocks, trace.block_size, null_block=null_block)
+    num_blocks = trace.num_blocks + trace.num_offload_blocks
+    pool = PoolInvariants(num_blocks, trace.block_size, null_block=null_block)
     shadow, report = Shadow(trace), Report()
     for number, step, tables, metadata in metadata_steps(trace, sizes=sizes, tamper=tamper):
         report.num_steps += 1

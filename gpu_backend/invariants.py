@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpu_backend.metadata import NULL_BLOCK_ID, PAD_SLOT_ID, AttentionMetadata
-from gpu_backend.trace import Tables, TracedStep
+from gpu_backend.trace import Tables, TracedStep, fresh_of
 
 
 class Finding(NamedTuple):
@@ -101,13 +101,13 @@ class PoolInvariants:
         """What step *number* breaks; *tables* are already those of this step."""
         for message in shape_errors(metadata, self.block_size):
             yield Finding("metadata", number, -1, -1, -1, message)
-        for event in step.events:
-            if event.kind == "freed":
-                for ids in self._held.pop(event.number, ()):
-                    self.holders[ids] -= 1
+        yield from self._events(number, step)
         yield from self._hand_out(number, step)
         slots = metadata.slot_mapping[: metadata.num_actual_tokens]
         flat = self.is_written.reshape(-1)
+        if len(slots) and slots.max() >= len(flat):
+            yield self._found(number, -1, -1, f"slot {slots.max()} of {len(flat)} does not exist")
+            slots = slots[slots < len(flat)]
         for slot in slots[flat[slots]][:1].tolist():
             i = int(np.flatnonzero(slots == slot)[0])
             row = int(np.searchsorted(metadata.query_start_loc, i, side="right")) - 1
@@ -119,17 +119,23 @@ class PoolInvariants:
             )
         flat[slots] = True
 
+    def _events(self, number: int, step: TracedStep) -> Iterator[Finding]:
+        for event in step.events:
+            if event.kind == "freed":
+                for ids in self._held.pop(event.number, ()):
+                    self.holders[ids] -= 1
+            elif event.kind == "copied":
+                if self.holders[event.number]:
+                    yield self._found(number, -1, event.number, "copied into while it is held")
+                self.is_written[event.number] = self.is_written[event.source]
+
     def _hand_out(self, number: int, step: TracedStep) -> Iterator[Finding]:
         for row in step.rows:
-            ids = row.block_ids
+            ids, fresh = row.block_ids, fresh_of(row, self.block_size)
             if row.is_admission:
-                num_hits = -(-row.num_computed_tokens // self.block_size)
-                fresh = ids[num_hits:]
                 self._held[row.request] = [ids]
-            else:
-                fresh = ids
-                if len(ids):
-                    self._held.setdefault(row.request, []).append(ids)
+            elif len(ids):
+                self._held.setdefault(row.request, []).append(ids)
             if self.null_block and (ids == NULL_BLOCK_ID).any():
                 yield self._found(number, row.request, 0, "the null block is in a table")
             for block in fresh[self.holders[fresh] > 0][:1].tolist():

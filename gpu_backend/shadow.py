@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gpu_backend.content import Words, fingerprints
 from gpu_backend.invariants import Finding
 from gpu_backend.metadata import AttentionMetadata
-from gpu_backend.trace import StepTrace, TracedStep
+from gpu_backend.trace import StepTrace, TracedStep, fresh_blocks
 
 UNWRITTEN = np.uint64(0)
 
@@ -26,7 +26,8 @@ class Shadow:
 
     def __init__(self, trace: StepTrace) -> None:
         self.block_size = size = trace.block_size
-        self.slots = np.full((trace.num_blocks, size), UNWRITTEN)
+        num_blocks = trace.num_blocks + trace.num_offload_blocks
+        self.slots = np.full((num_blocks, size), UNWRITTEN)
         self.num_reads = 0  # slots compared
         whole = [_in_blocks(fingerprints(request.content), size) for request in trace.requests]
         lengths = [len(blocks) for blocks in whole]
@@ -40,19 +41,12 @@ class Shadow:
     ) -> Iterator[Finding]:
         """Write and read what step *number* does; what was read wrongly."""
         requests = np.array([row.request for row in step.rows], dtype=np.int64)
-        self._hand_out(step)
+        for event in step.events:
+            if event.kind == "copied":
+                self.slots[event.number] = self.slots[event.source]
+        self.slots[fresh_blocks(step, self.block_size)] = UNWRITTEN  # not to be read any more
         self._write(requests, metadata)
         yield from self._read(number, requests, metadata)
-
-    def _hand_out(self, step: TracedStep) -> None:
-        """What a block held before it was handed out is not to be read any more."""
-        fresh = [
-            row.block_ids[-(-row.num_computed_tokens // self.block_size) :]
-            if row.is_admission
-            else row.block_ids
-            for row in step.rows
-        ]
-        self.slots[np.concatenate(fresh)] = UNWRITTEN
 
     def _write(self, requests: npt.NDArray[np.int64], metadata: AttentionMetadata) -> None:
         num_rows, num_tokens = len(requests), metadata.num_actual_tokens
@@ -61,8 +55,9 @@ class Shadow:
         computed = metadata.seq_lens[:num_rows] - query_lens
         places = np.repeat(self._first[requests] * self.block_size + computed, query_lens)
         places += np.arange(num_tokens) - np.repeat(starts[:-1], query_lens)
-        flat = self.slots.reshape(-1)
-        flat[metadata.slot_mapping[:num_tokens]] = self._content.reshape(-1)[places]
+        flat, slots = self.slots.reshape(-1), metadata.slot_mapping[:num_tokens]
+        exists = (slots >= 0) & (slots < len(flat))
+        flat[slots[exists]] = self._content.reshape(-1)[places[exists]]
 
     def _read(
         self, number: int, requests: npt.NDArray[np.int64], metadata: AttentionMetadata

@@ -1,8 +1,8 @@
 """Small traffic of real token ids in which everything happens that can go wrong.
 
-Prompts share prefixes of any length, arrive in bursts (hits within a step), are whole numbers of
-blocks at times, come again, belong to tenants with salts, LoRAs and images; with few blocks and a
-small budget they are chunked, preempted and evicted.
+Prompts share prefixes of any length, put the same documents in another order, arrive in bursts
+(hits within a step), are whole numbers of blocks at times, come again, belong to tenants with
+salts, LoRAs and images; with few blocks and a small budget they are chunked, preempted and evicted.
 """
 
 from __future__ import annotations
@@ -31,27 +31,33 @@ def toy_requests(
 ) -> list[Request]:
     """*num_requests* requests of *num_tokens* tokens on average, three quarters of them prompt."""
     rng = np.random.default_rng(seed)
-    prefixes = [rng.integers(0, VOCABULARY, num_tokens) for _ in range(num_prefixes)]
+    prefixes = [rng.integers(0, VOCABULARY, num_tokens).tolist() for _ in range(num_prefixes)]
+    documents = [rng.integers(0, VOCABULARY, 2 * block_size).tolist() for _ in range(4)]
     requests: list[Request] = []
     for i in range(num_requests):
-        if requests and rng.random() < 0.1:  # the same prompt again
-            prompt = requests[-1].num_prompt_tokens
-            keys = requests[-1].keys
-            assert isinstance(keys, TokenKeys)
-            tokens = keys.tokens(0, len(keys) + 1)[:prompt]
-            answer = int(rng.integers(1, num_tokens // 2))
-            request = _request(i, tokens, answer, keys, rng, block_size)
+        draw = rng.random()
+        like = _tenant(i // 2, tenants, block_size)
+        if requests and draw < 0.1:  # the same prompt again
+            last = requests[-1]
+            assert isinstance(last.keys, TokenKeys)
+            like, tokens = last.keys, last.keys.tokens(0, len(last.keys) + 1)
+            tokens = tokens[: last.num_prompt_tokens]
         else:
-            prefix = prefixes[int(rng.integers(num_prefixes))]
-            shared = prefix[: int(rng.integers(num_tokens // 4, 3 * num_tokens // 4))]
-            own = rng.integers(0, VOCABULARY, int(rng.integers(1, num_tokens // 2)))
-            tokens = [*shared.tolist(), *own.tolist()]
-            if rng.random() < 0.2:  # whole blocks
-                tokens = tokens[: max(1, len(tokens) // block_size) * block_size]
-            answer = int(rng.integers(1, num_tokens // 2))
-            request = _request(i, tokens, answer, _tenant(i, tenants, block_size), rng, block_size)
-        request.arrival_time = float(i // 4)  # bursts of four
-        requests.append(request)
+            burst = i // 4 if rng.random() < 0.5 else int(rng.integers(num_prefixes))
+            tokens = list(prefixes[burst % num_prefixes])
+            del tokens[int(rng.integers(num_tokens // 4, 3 * num_tokens // 4)) :]
+            if draw < 0.4:  # the same documents in another order
+                tokens = [token for j in rng.permutation(4)[:3] for token in documents[j]]
+            own = int(rng.integers(1, num_tokens // 2))
+            tokens += rng.integers(0, VOCABULARY, own).tolist()
+            if draw > 0.8:  # whole blocks
+                del tokens[max(1, len(tokens) // block_size) * block_size :]
+        answer = rng.integers(0, VOCABULARY, int(rng.integers(1, num_tokens // 2))).tolist()
+        keys = TokenKeys(
+            [*tokens, *answer], block_size, lora=like.lora, images=like.images, salt=like.salt
+        )
+        arrival = float(i // 4)  # bursts of four
+        requests.append(Request(i, keys, len(tokens), len(answer), arrival))
     return requests
 
 
@@ -65,21 +71,6 @@ def _tenant(i: int, tenants: bool, block_size: int) -> TokenKeys:
         lora=("x", "/x") if kind == 4 else None,
         images=[Image(f"picture {i % 4}", 20, 30)] if kind == 5 else [],
     )
-
-
-def _request(
-    i: int,
-    tokens: list[int],
-    num_outputs: int,
-    like: TokenKeys,
-    rng: np.random.Generator,
-    block_size: int,
-) -> Request:
-    answer = rng.integers(0, VOCABULARY, num_outputs).tolist()
-    keys = TokenKeys(
-        [*tokens, *answer], block_size, lora=like.lora, images=like.images, salt=like.salt
-    )
-    return Request(i, keys, len(tokens), num_outputs)
 
 
 def toy_engine(

@@ -7,7 +7,7 @@ Everything else in this folder needs only this: a file of it is a run that can b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,19 +15,21 @@ import numpy.typing as npt
 
 from gpu_backend.content import Content
 
-EventKind = Literal["freed", "stored", "removed", "cleared"]
-EVENT_KINDS: tuple[EventKind, ...] = ("freed", "stored", "removed", "cleared")
+EventKind = Literal["freed", "stored", "removed", "cleared", "copied"]
+EVENT_KINDS: tuple[EventKind, ...] = ("freed", "stored", "removed", "cleared", "copied")
 
 
 class Event(NamedTuple):
     """What happened in the pool since the rows of the step before.
 
     "freed": request *number* let go of its table; "stored": block *number* became findable;
-    "removed": it is findable no more; "cleared": nothing is.
+    "removed": it is findable no more; "cleared": nothing is. "copied": block *number* got what
+    block *source* holds (offloading; blocks of other tiers have ids from `num_blocks` on).
     """
 
     kind: EventKind
     number: int = -1
+    source: int = -1
 
 
 class TracedRow(NamedTuple):
@@ -64,8 +66,9 @@ class TracedRequest(NamedTuple):
 class StepTrace:
     """The steps of one run and the requests in it.
 
-    *num_blocks*: ids are 0 to num_blocks - 1. *about*: what made it, as plain data; `null_block`
-    says whether block 0 must stay unused. *trailing*: events behind the last step.
+    *num_blocks*: ids are 0 to num_blocks - 1; *num_offload_blocks* more are elsewhere. *about*:
+    what made it, as plain data; `null_block` says whether block 0 must stay unused. *trailing*:
+    events behind the last step.
     """
 
     num_blocks: int
@@ -74,6 +77,7 @@ class StepTrace:
     steps: Sequence[TracedStep]
     about: Mapping[str, Any] = field(default_factory=dict)
     trailing: Sequence[Event] = ()
+    num_offload_blocks: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -95,9 +99,7 @@ class StepTrace:
             stop += 1
         if stop == len(self.steps):
             return self
-        return StepTrace(
-            self.num_blocks, self.block_size, self.requests, self.steps[:stop], self.about
-        )
+        return replace(self, steps=self.steps[:stop], trailing=())
 
 
 class Tables:
@@ -131,3 +133,14 @@ class Tables:
             self._by_request[request] = [table]
             self._joined[request] = table
         return table
+
+
+def fresh_blocks(step: TracedStep, block_size: int) -> npt.NDArray[np.int32]:
+    """The blocks that *step* hands out: what they held before is gone. Hits are not among them."""
+    return np.concatenate([fresh_of(row, block_size) for row in step.rows])
+
+
+def fresh_of(row: TracedRow, block_size: int) -> npt.NDArray[np.int32]:
+    """The blocks that one row was handed out."""
+    num_hits = -(-row.num_computed_tokens // block_size) if row.is_admission else 0
+    return row.block_ids[num_hits:]

@@ -97,6 +97,7 @@ def _header(trace: StepTrace) -> dict[str, Any]:
     return {
         "kvsim_step_trace": VERSION,
         "num_blocks": trace.num_blocks,
+        "num_offload_blocks": trace.num_offload_blocks,
         "block_size": trace.block_size,
         "about": dict(trace.about),
     }
@@ -143,9 +144,9 @@ def _step(line: dict[str, Any]) -> TracedStep:
     return TracedStep(float(line["time"]), [_event(*e) for e in line["events"]], rows)
 
 
-def _event(kind: str, number: int) -> Event:
+def _event(kind: str, number: int, source: int) -> Event:
     known = {name: name for name in EVENT_KINDS}
-    return Event(known[kind], int(number))  # type: ignore[index]
+    return Event(known[kind], int(number), int(source))  # type: ignore[index]
 
 
 def _whole(
@@ -172,7 +173,8 @@ def _whole(
                 and not 0 <= row.block_ids.min() <= row.block_ids.max() < num_blocks
             ):
                 raise ValueError(f"step {i} names a block that is not 0 to {num_blocks - 1}")
-    return StepTrace(num_blocks, block_size, requests, steps, header["about"], trailing)
+    offload = int(header["num_offload_blocks"])
+    return StepTrace(num_blocks, block_size, requests, steps, header["about"], trailing, offload)
 
 
 # Columns
@@ -195,8 +197,8 @@ def _columns(trace: StepTrace) -> dict[str, Any]:
         "block_ids": _joined([row.block_ids for row in rows], np.int32),
         "block_ends": _ends([row.block_ids for row in rows]),
         "events": np.array(
-            [(EVENT_KINDS.index(e.kind), e.number) for e in events], np.int64
-        ).reshape(-1, 2),
+            [(EVENT_KINDS.index(e.kind), e.number, e.source) for e in events], np.int64
+        ).reshape(-1, 3),
         "event_ends": _ends([*(step.events for step in trace.steps), trace.trailing]),
     }
 
@@ -229,7 +231,7 @@ def _from_npz(path: Path) -> StepTrace:
             TracedRow(r, c, n, bool(new), ids)
             for (r, c, n, new), ids in zip(columns["rows"].tolist(), blocks, strict=True)
         ]
-        events = [Event(EVENT_KINDS[kind], n) for kind, n in columns["events"].tolist()]
+        events = [Event(EVENT_KINDS[kind], *rest) for kind, *rest in columns["events"].tolist()]
         by_step = _split(events, columns["event_ends"], list)
         times, parts = columns["times"].tolist(), _split(rows, columns["row_ends"], list)
         steps = [TracedStep(*one) for one in zip(times, by_step[:-1], parts, strict=True)]

@@ -70,6 +70,10 @@ class Tracer:
         if request in self._numbers:
             self.events.append(Event("freed", self._numbers[request]))
 
+    def copied(self, source: int, destination: int) -> None:
+        """Block *destination* gets what *source* holds, before anything else happens to either."""
+        self.events.append(Event("copied", destination, source))
+
     def scheduled(self, step: Step, now: float) -> None:
         """*step* was scheduled."""
         rows = [self._row(row) for row in step.scheduled]

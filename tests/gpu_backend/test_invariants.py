@@ -91,3 +91,24 @@ def test_the_null_block_is_in_no_table():
     step = ([], [(0, 0, 8, True, [0, 2])])
     assert pool_messages(step) == ["the null block is in a table"]
     assert check_trace(replace(trace(step), about={"null_block": False})).is_clean
+
+
+def test_offloaded_content_comes_back():
+    """Block 1 goes to block 10 of another tier and comes back in block 5, which is then a hit."""
+    away = [Event("freed", 0), Event("copied", 10, 1)]
+    other = (away, [(1, 0, 8, True, [1, 2])])
+    back = ([Event("freed", 1), Event("copied", 5, 10)], [(0, 4, 4, True, [5, 6])])
+    good = replace(trace(FIRST, other, back), num_offload_blocks=2)
+    assert check_trace(good).is_clean
+    lost = ([Event("freed", 1), Event("copied", 5, 11)], [(0, 4, 4, True, [5, 6])])
+    report = check_trace(replace(trace(FIRST, other, lost), num_offload_blocks=2))
+    assert [str(finding) for finding in report.findings] == [
+        "L0: step 2, request 0, position 0, block 5: the slot is unwritten"
+    ]
+
+
+def test_a_copy_into_a_block_in_use_is_found():
+    """Request 0 still reads block 2."""
+    step = ([Event("copied", 2, 10)], [(1, 0, 4, True, [3])])
+    report = check_trace(replace(trace(FIRST, step), num_offload_blocks=1))
+    assert [f.message for f in report.findings] == ["copied into while it is held"]

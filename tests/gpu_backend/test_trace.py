@@ -152,7 +152,7 @@ def test_head_keeps_whole_steps():
         (4, {"rows": [[0, 0, 99, True, [1, 2, 3]]]}, "99 tokens of which some are not given"),
         (4, {"rows": [[0, 0, 0, True, [1, 2, 3]]]}, "step 0 schedules 0 tokens"),
         (4, {"rows": [[1]]}, r"run\.jsonl:4: "),
-        (4, {"events": [["melted", 1]]}, r"run\.jsonl:4: .*'melted' is missing"),
+        (4, {"events": [["melted", 1, -1]]}, r"run\.jsonl:4: .*'melted' is missing"),
     ],
 )
 def test_what_is_no_trace_is_one_line(tmp_path, number, change, message):
