@@ -2,8 +2,9 @@
 
 A row is `{"chat_id", "parent_chat_id": -1 or another row's, "timestamp": s, "input_length",
 "output_length", "type": "text" ..., "turn": 1 ..., "hash_ids": [...]}`. Source: the public
-repository alibaba-edu/qwen-bailian-usagetraces-anon. Read from its description: the files were not
-at hand, so whether the partial block at the end has an id is left to each row.
+repository alibaba-edu/qwen-bailian-usagetraces-anon. Read from its description, the files were not
+at hand: whether ids are hashes of prefixes or of blocks makes no difference here, since each is
+chained with those before it, and whether the partial block at the end has one is left to the row.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ class Bailian(Recorded):
     ) -> None:
         super().__init__(path, block_size, limit=limit, time_scale=time_scale, lenient=lenient)
         self.trace_block_size = whole_number("Bailian", "trace_block_size", trace_block_size, 1)
+        self._chain: dict[tuple[int, int], int] = {}
         self._chats: dict[int, tuple[int, int]] = {}  # chat_id -> its row, first of the session
         self._num_rows = 0
         self._load(lines(self.path), self._row)
-        del self._chats
+        del self._chats, self._chain
 
     def _row(self, line: bytes) -> Row:
         index, self._num_rows = self._num_rows, self._num_rows + 1
@@ -58,7 +60,15 @@ class Bailian(Recorded):
             names = ("hash_ids", "input_length")
             fields.check_num_ids(len(hash_ids), num_prompt, self.trace_block_size, names)
         session, hints = self._place(index, row)
-        return Row(timestamp, num_prompt, num_output, hash_ids, session, hints)
+        return Row(timestamp, num_prompt, num_output, self._chained(hash_ids), session, hints)
+
+    def _chained(self, hash_ids: list[int]) -> list[int]:
+        """A number for each id that names the ids before it too."""
+        numbers, parent, chain = [], -1, self._chain
+        for hash_id in hash_ids:
+            parent = chain.setdefault((parent, hash_id), len(chain))
+            numbers.append(parent)
+        return numbers
 
     def _place(self, index: int, row: fields.Record) -> tuple[int, Mapping[str, Any]]:
         """The session of a row, and its hints."""

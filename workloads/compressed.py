@@ -25,15 +25,19 @@ ALWAYS_ALLOWED = 2**28  # bytes; small files of equal rows compress even better
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """*path* opened for reading bytes; TraceError if it cannot be read or its stream is broken."""
+def opened(path: Path, suffix: str | None = None) -> Iterator[IO[bytes]]:
+    """*path* opened for reading bytes; TraceError if it cannot be read or its stream is broken.
+
+    *suffix* says how it is compressed, if its name does not.
+    """
+    suffix = path.suffix if suffix is None else suffix
     try:
-        with _open(path) as file:
+        with _open(path, suffix) as file:
             yield file
     except BROKEN_STREAM as error:
         raise TraceError(broken(f"{path}", error)) from None
     except OSError as error:
-        if path.suffix == ".zst" and error.errno is None:  # how Arrow reports damage
+        if suffix == ".zst" and error.errno is None:  # how Arrow reports damage
             raise TraceError(broken(f"{path}", error)) from None
         raise TraceError(
             f"{path}: cannot be read ({error.strerror}); it must be a file; correct the path"
@@ -77,12 +81,12 @@ def read_all(path: Path) -> bytes:
     return b"".join(parts)
 
 
-def _open(path: Path) -> Any:
-    if path.suffix == ".gz":
+def _open(path: Path, suffix: str) -> Any:
+    if suffix == ".gz":
         return gzip.open(path, "rb")
-    if path.suffix == ".xz":
+    if suffix == ".xz":
         return lzma.open(path, "rb")
-    if path.suffix == ".zst":
+    if suffix == ".zst":
         import pyarrow as pa
 
         path.stat()  # a missing file is an error with a name, as for the others

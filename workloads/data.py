@@ -1,4 +1,4 @@
-"""Where trace files are: as named, or in the folder that KVSIM_DATA names."""
+"""Where trace files are: as named, in the folder that KVSIM_DATA names, or in the catalog."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import os
 from pathlib import Path
 
 from sim.errors import ConfigError, TraceError
-
-DATA_VARIABLE = "KVSIM_DATA"
+from workloads.datasets import DATA_VARIABLE, PREFIX, found
 
 
 def find(path: str | os.PathLike[str]) -> Path:
     """The file that *path* names: as given, else, if relative, under $KVSIM_DATA.
 
+    `dataset:NAME` is a trace of the catalog, wherever it is.
+
     TraceError if it is in neither place; the message names both.
     """
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"path is {path!r}; it must be the name of a trace file")
+    if str(path).startswith(PREFIX):
+        return found(str(path).removeprefix(PREFIX))
     given = Path(path).expanduser()
     folder = os.environ.get(DATA_VARIABLE)
     places = [given]

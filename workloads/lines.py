@@ -17,6 +17,7 @@ from sim.errors import TraceError
 from workloads.compressed import BROKEN_STREAM, broken, most_bytes, opened, refuse_bomb
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+LFS_POINTER = b"version https://git-lfs.github.com"
 MAX_LINE = 2**26  # bytes; the longest session of the WEKA trace has 2**23
 MAX_BLANK = 1_000_000  # blank lines in a row; more are no trace
 
@@ -56,6 +57,11 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
             num_bytes += len(raw)
             _check_bounds(path, number, len(raw), number - last_line, num_bytes > limit)
             line = raw.removeprefix(BYTE_ORDER_MARK).strip()
+            if line.startswith(LFS_POINTER):
+                raise TraceError(
+                    f"{path}:{number}: is a pointer of Git LFS, not the file it stands for; "
+                    "fetch that with `git lfs pull`"
+                )
             if line:
                 last_line = number
                 num_lines += 1

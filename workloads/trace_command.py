@@ -8,6 +8,8 @@ from json import dumps
 
 from sim.workload import Workload
 from workloads import own_rows
+from workloads.catalog import DATASETS
+from workloads.datasets import is_present
 from workloads.profile import Lengths, Profile, Sharing, profile
 
 
@@ -33,6 +35,14 @@ def convert(arguments: Namespace, workload: Workload) -> int:
         print(f"note: {note}", file=sys.stderr)
     num_requests = own_rows.write(workload, arguments.out)
     print(f"{num_requests:,} requests in {arguments.out}")
+    return 0
+
+
+def list_datasets() -> int:
+    """Print the catalog: what there is, whether it is here, its reader, licence and source."""
+    for name, entry in DATASETS.items():
+        here = "here" if is_present(name) else "can be fetched" if entry.files[0].url else "-"
+        print(f"{name:<24}{here:<16}{entry.use:<10}{entry.licence}; {entry.source}")
     return 0
 
 

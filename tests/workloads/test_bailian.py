@@ -66,3 +66,12 @@ def test_a_dropped_row_is_no_parent_of_the_wrong_request(write: Write) -> None:
     workload = Bailian(path, lenient=True)
     assert [request.request_id for request in workload] == [0, 2]
     assert [(request.hints or {})["parent"] for request in workload] == [None, 0]
+
+
+def test_ids_of_blocks_are_chained(write: Write) -> None:
+    """An id counts as equal only behind equal ids, whatever the file's ids stand for."""
+    path = write(row(1, -1, 0, 32, 1, 2), row(2, -1, 1, 32, 3, 2), row(3, -1, 2, 48, 1, 2, 2))
+    a, b, c = (request.keys for request in Bailian(path))
+    assert [a[i] == b[i] for i in range(2)] == [False, False]
+    assert a.common(c, 0, 2) == 2
+    assert c[2] != c[1]

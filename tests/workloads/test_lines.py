@@ -133,3 +133,9 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path, suffix: str) ->
     folder = tmp_path / f"folder{suffix}"
     folder.mkdir()
     assert "cannot be read (Is a directory)" in refusal(folder)
+
+
+def test_a_pointer_of_git_lfs_is_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4bb3\nsize 52283111\n")
+    assert "is a pointer of Git LFS" in refusal(path)
