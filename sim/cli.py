@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         title="commands", dest="command", metavar="COMMAND", required=True
     )
     adders = (_add_run, _add_replay, _add_mrc, _add_trace, _add_golden, _add_check, _add_list)
-    for add in (*adders, _add_example):
+    for add in (*adders, _add_report, _add_example):
         add(commands)
     return top
 
@@ -104,6 +104,13 @@ def _add_run(commands: Any) -> None:
     )
 
 
+def _add_report(commands: Any) -> None:
+    from sim.report_command import add_options
+
+    about = "Say what results mean: a page with the answer, tables and figures, and where from."
+    add_options(_command(commands, "report", about))
+
+
 def _add_replay(commands: Any) -> None:
     replay = _command(
         commands,
@@ -147,6 +154,7 @@ def _add_trace(commands: Any) -> None:
     convert = _command(actions, "convert", "Write a trace in kvsim's format (docs/traces.md).")
     convert.add_argument("trace", metavar="TRACE", help="a file, as given or under $KVSIM_DATA")
     convert.add_argument("out", metavar="OUT", type=Path, help=".jsonl, .jsonl.gz, .xz or .parquet")
+    _command(actions, "list", "List the public traces that `dataset:NAME` stands for.")
     for action in (info, convert):
         action.add_argument("--format", help="the workload that reads it (detected)")
         action.add_argument("--block-size", type=int, help="tokens per block (the format's)")

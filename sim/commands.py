@@ -63,6 +63,14 @@ def _print_notes(workload: Workload) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
+def report(arguments: Namespace) -> int:
+    """Write a report of results."""
+    find_modules_in(Path.cwd())
+    from sim.report_command import run
+
+    return run(arguments)
+
+
 def replay(arguments: Namespace) -> int:
     """Replay a trace and print what was hit."""
     find_modules_in(Path.cwd())
@@ -111,6 +119,8 @@ def trace(arguments: Namespace) -> int:
     from sim.names import imported
     from sim.place import Place
 
+    if arguments.action == "list":
+        return int(imported("workloads.trace_command:list_datasets", Place())())
     workload = _trace(arguments)
     action = imported(f"workloads.trace_command:{arguments.action}", Place())
     return int(action(arguments, workload))
@@ -244,6 +254,7 @@ def _packaged(name: str) -> Path:
 
 COMMANDS = {
     "run": run,
+    "report": report,
     "replay": replay,
     "mrc": mrc,
     "trace": trace,

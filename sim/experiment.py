@@ -24,7 +24,7 @@ from sim.needs import check_needs, policy_of, prepare
 from sim.parameters import checked
 from sim.place import blamed
 from sim.replay_record import record_replay
-from sim.reuse import reusable_tokens
+from sim.reuse import admission_times, reusable_tokens
 from sim.scheduler import SchedulerConfig
 from sim.search import find_modules_in
 from sim.workload import Workload
@@ -41,13 +41,14 @@ Mode = Literal["engine", "replay", "replay_with_answers"]
 class Experiment:
     """A configuration that was checked; nothing has been simulated yet.
 
-    `load` and `of` make one. *cache* and *engine* hold every value in effect. *mode*: `engine` has
-    a clock; `replay` serves one request after the other, prompts only or with their answers, and
-    leaves `engine` and `latency` aside.
+    `load` and `of` make one. *question*: what it is to answer, for the report. *cache* and
+    *engine* hold every value in effect. *mode*: `engine` has a clock; `replay` serves one request
+    after the other, prompts only or with their answers, and leaves `engine` and `latency` aside.
     """
 
     config: Config
     name: str
+    question: str
     seed: int
     mode: Mode
     bounds: bool
@@ -87,6 +88,7 @@ class Experiment:
         experiment = cls(
             config=config,
             name=schema.folder_name(data.get("name", default_name), root / "name"),
+            question=checked(str, data.get("question", ""), root / "question"),
             seed=seed,
             mode=mode,
             bounds=checked(bool, data.get("bounds", mode != "engine"), root / "bounds"),
@@ -129,6 +131,7 @@ class Experiment:
         }
         return {
             "name": self.name,
+            **({"question": self.question} if self.question else {}),
             "mode": self.mode,
             "seed": self.seed,
             "bounds": self.bounds,
@@ -152,7 +155,7 @@ class Experiment:
         else:
             record = record_replay(manager, workload, decode=self.decode)
         record.requests["num_reusable_tokens"] = reusable_tokens(
-            workload, record.requests["first_scheduled_time"], decode=self.decode
+            workload, admission_times(record.requests), decode=self.decode
         )
         settings = {
             "kv_bytes_per_token": self.cache["kv_bytes_per_token"],

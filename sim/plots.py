@@ -36,6 +36,12 @@ from sim.style import (
     thin,
     time_unit,
 )
+from sim.sweep_plots import focus as focus
+from sim.sweep_plots import gain as gain
+from sim.sweep_plots import hit_rate_by_size as hit_rate_by_size
+from sim.sweep_plots import latency_by_size as latency_by_size
+from sim.sweep_plots import misses as misses
+from sim.sweep_plots import sweep_axis as sweep_axis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,7 +65,8 @@ def hit_rate_over_time(results: Results, ax: Axes | None = None) -> Axes:
     ax = ax or new_axes(num_labels=len(results.summary))
     scale, unit = time_unit(results.series["time"])
     ends = []
-    for i, (label, run) in enumerate(runs(results, results.series)):
+    for i, (label, one) in enumerate(runs(results)):
+        run = one.series
         window = thin(run, "hit_rate_window")
         ax.plot(window["time"] / scale, window["hit_rate_window"], **look(i), lw=0.7, alpha=0.35)
         ax.plot(run["time"] / scale, run["hit_rate"], **look(i), linewidth=2.0)
@@ -88,12 +95,12 @@ def memory_over_time(
 
     *policy*: which run, if there are several (`memory_panels` shows all of them).
     """
-    labels = list(results.summary["policy"])
-    if policy is None and len(labels) != 1:
+    one = results if policy is None else results.select(policy)
+    if len(one.summary) != 1:
         raise ValueError(f"{results!r}: name one run with policy=..., or use memory_panels")
-    row = results.summary.iloc[0 if policy is None else labels.index(policy)]
+    row = one.summary.iloc[0]
     ax = ax or new_axes()
-    draw_memory(ax, results, row)
+    draw_memory(ax, one)
     pool = f"{row['num_blocks']:,} blocks of {row['block_size']} tokens"
     dress(ax, f"KV-cache memory: {legible(row['policy'])}", f"{pool} · {peak(row)}")
     grid_on_top(ax)
@@ -111,9 +118,9 @@ def memory_panels(results: Results) -> list[Axes]:
     figure.suptitle("KV-cache memory", x=0.01, ha="left", fontsize=12.5, weight="bold", color=INK)
     figure.legend(handles=memory_legend(), loc="upper right", ncols=3, **LEGEND)
     panels = list(grid[: len(results.summary)])
-    for ax, (_, row) in zip(panels, results.summary.iterrows(), strict=True):
-        draw_memory(ax, results, row)
-        dress(ax, legible(row["policy"]), peak(row))
+    for ax, (label, run) in zip(panels, runs(results), strict=True):
+        draw_memory(ax, run)
+        dress(ax, legible(label), peak(run.summary.iloc[0]))
         grid_on_top(ax)
     for ax in panels[:-num_columns]:
         ax.set_xlabel("")
@@ -124,11 +131,11 @@ def memory_panels(results: Results) -> list[Axes]:
     return panels
 
 
-def draw_memory(ax: Axes, results: Results, row: pd.Series[Any]) -> None:
-    """The stacked blocks of the run of summary row *row*, on bare axes."""
-    scale, unit = time_unit(results.series["time"])
-    run = results.series[results.series["policy"] == row["policy"]]
-    run = thin(run, "num_used_blocks")
+def draw_memory(ax: Axes, one: Results) -> None:
+    """The stacked blocks of the only run, on bare axes."""
+    row = one.summary.iloc[0]
+    scale, unit = time_unit(one.series["time"])
+    run = thin(one.series, "num_used_blocks")
     # Back to front, each layer down to 0: layers that only touch would let the paper show through.
     top = run[[f"num_{kind}_blocks" for kind in MEMORY]].to_numpy().cumsum(axis=1)
     colors = list(MEMORY.values())
@@ -189,8 +196,8 @@ def latency_cdf(results: Results, metric: str = "ttft", ax: Axes | None = None) 
         (1e3, "ms", "milliseconds") if metric == "tpot" else (1, "s", "seconds")
     )
     seen = [np.zeros(0)]
-    for i, (label, run) in enumerate(runs(results, results.requests)):
-        values = np.sort(run[metric].dropna().to_numpy()) * scale
+    for i, (label, run) in enumerate(runs(results)):
+        values = np.sort(run.requests[metric].dropna().to_numpy()) * scale
         if not values.size:
             continue
         seen.append(values)
@@ -234,15 +241,27 @@ def save_all(
 
 
 def pictures(results: Results, names: Collection[str] | None = None) -> Iterator[tuple[str, Axes]]:
-    """Every picture of `save_all`, drawn when it is asked for."""
-    one = len(results.summary) == 1
+    """Every picture of `save_all`, drawn when it is asked for.
+
+    Pictures of single runs are those at one point of a sweep (`sim.sweep_plots.focus`).
+    """
+    near = focus(results)
+    one = len(near.summary) == 1
     draw: dict[str, Callable[[], Axes]] = {
-        "hit_rate": lambda: hit_rate_over_time(results),
-        "memory": lambda: memory_over_time(results) if one else memory_panels(results)[0],
+        "hit_rate": lambda: hit_rate_over_time(near),
+        "memory": lambda: memory_over_time(near) if one else memory_panels(near)[0],
     }
     for metric in LATENCY_TITLES:
-        if results.requests[metric].notna().any():
-            draw[metric] = partial(latency_cdf, results, metric)
+        if near.requests[metric].notna().any():  # never without a clock
+            draw[metric] = partial(latency_cdf, near, metric)
+    if sweep_axis(results) is not None:
+        draw["hit_rate_by_size"] = partial(hit_rate_by_size, results)
+        if results.summary["ttft_p50"].notna().any():
+            draw["latency_by_size"] = partial(latency_by_size, results)
+        if results.summary["policy"].nunique() > 1:
+            draw["gain"] = partial(gain, results)
+    if "num_reusable_tokens" in results.requests and len(near.requests):
+        draw["misses"] = partial(misses, near)
     for name, picture in draw.items():
         if names is None or name in names:
             yield name, picture()
@@ -253,7 +272,10 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
-def runs(results: Results, table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each run's label and its rows of *table*, in the order of the summary."""
-    for label in results.summary["policy"]:
-        yield str(label), table[table["policy"] == label]
+def runs(results: Results) -> Iterator[tuple[str, Results]]:
+    """Each run with its label, in the order of the summary; axes are named where they differ."""
+    varied = [name for name in results.axes if results.summary[name].nunique(dropna=False) > 1]
+    for run in results.runs():
+        row = run.summary.iloc[0]
+        values = (f"{name.rpartition('.')[2]} {row[name]}" for name in varied)
+        yield ", ".join([str(row["policy"]), *values]), run

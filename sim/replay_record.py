@@ -31,7 +31,6 @@ def record_replay(manager: BlockManager, workload: Workload, *, decode: bool) ->
             continue
         request.status = RequestStatus.FINISHED
         request.num_output_tokens = request.max_tokens
-        request.first_scheduled_time = request.arrival_time
     recorder = Recorder(manager, interval=1.0)
     recorder.stats = _stats(requests)
     recorder.min_free_blocks = manager.num_blocks - _most_blocks(requests, manager, decode)

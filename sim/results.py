@@ -143,14 +143,13 @@ class Results:
         An axis may be named by the last part of its path: `num_blocks` for `cache.num_blocks`.
         KvsimError if there are none.
         """
-        wanted: dict[str, Any] = {self.axis(name): value for name, value in setting.items()}
-        if policy is not None:
-            wanted = {"policy": policy} | wanted
+        wanted: dict[str, Any] = {} if policy is None else {"policy": policy}
+        wanted |= {self.axis(name): value for name, value in setting.items()}
         tables = []
         for frame in (self.summary, self.requests, self.series):
             keep = pd.Series(True, index=frame.index)
             for name, value in wanted.items():
-                values = [value] if isinstance(value, str | int | float) else list(value)
+                values = [value] if pd.api.types.is_scalar(value) else list(value)
                 keep &= frame[name].isin(values)
             tables.append(frame[keep].reset_index(drop=True))
         if not len(tables[0]):

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import inf
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, nan
+from typing import Any
 
 from sim.footprint import prompt, with_answer
 from sim.parts import Parts
 from sim.request import Request
+
+
+def admission_times(columns: Mapping[str, Sequence[Any]]) -> list[float]:
+    """When each request of a run was admitted, NaN if never; without a clock, when it arrived."""
+    rows = zip(
+        columns["first_scheduled_time"],
+        columns["arrival_time"],
+        columns["num_cached_tokens"],
+        strict=True,
+    )
+    return [
+        (arrival if scheduled != scheduled else scheduled) if cached >= 0 else nan
+        for scheduled, arrival, cached in rows
+    ]
 
 
 def reusable_tokens(

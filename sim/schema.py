@@ -19,6 +19,7 @@ from sim.scheduler import SchedulerConfig
 
 TOP = (
     "name",
+    "question",
     "mode",
     "seed",
     "seeds",

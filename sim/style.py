@@ -58,9 +58,9 @@ def look(i: int) -> dict[str, Any]:
     return {"color": PALETTE[i % len(PALETTE)], "linestyle": dashes}
 
 
-def dress(ax: Axes, title: str, subtitle: str) -> None:
-    """Title, subtitle and a light grid; no box."""
-    ax.set_title(title, loc="left", pad=20, fontsize=11.5, fontweight="bold", color=INK)
+def dress(ax: Axes, title: str, subtitle: str, pad: float = 20) -> None:
+    """Title *pad* points above the axes, subtitle and a light grid; no box."""
+    ax.set_title(title, loc="left", pad=pad, fontsize=11.5, fontweight="bold", color=INK)
     ax.annotate(
         subtitle,
         (0, 1),
@@ -135,17 +135,17 @@ def label_ends(ax: Axes, ends: Iterable[tuple[float, str, str]]) -> None:
 
     Labels are moved apart just enough to be read; their order is that of the ends.
     """
-    ordered = sorted(ends, key=lambda end: end[0])
-    low, high = ax.get_ylim()
-    gap = min(0.065, 1 / max(1, len(ordered))) * (high - low)
-    for y, (_, text, color) in zip(
-        spread([end[0] for end in ordered], gap, high), ordered, strict=True
-    ):
+    ordered = sorted((end for end in ends if end[0] == end[0]), key=lambda end: end[0])
+    scale = ax.yaxis.get_transform().transform
+    low, high = scale(np.array(ax.get_ylim(), dtype=float))
+    places = [float((scale(np.array([end[0]]))[0] - low) / (high - low)) for end in ordered]
+    gap = min(0.065, 1 / max(1, len(ordered)))
+    for y, (_, text, color) in zip(spread(places, gap, 1.0), ordered, strict=True):
         ax.annotate(
             text,
             (1, y),
             xytext=(6, 0),
-            xycoords=ax.get_yaxis_transform(),
+            xycoords="axes fraction",
             textcoords="offset points",
             va="center",
             fontsize=9,

@@ -49,7 +49,7 @@ class Unit:
         spec = {
             name: value
             for name, value in experiment.resolved().items()
-            if name not in ("name", "report", "bounds")
+            if name not in ("name", "question", "report", "bounds")
         }
         manager = experiment.managers[policy]
         spec["policies"] = {RUN: manager.resolved()}

@@ -1,0 +1,215 @@
+"""What a study found, in sentences: who hits most, by how much, how far from MIN, at what size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sim.results import Results
+from sim.summary import GIB
+from sim.sweep_plots import SIZE, axis_words, focus, sweep_axis
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The answers to a study's question, and the numbers behind them.
+
+    *near*: the runs at the point where the policies differ most. *table*: `Results.compare` with
+    the baseline. *winner*: who hits most there, of the policies that cannot see the future.
+    """
+
+    results: Results
+    near: Results
+    table: pd.DataFrame
+    baseline: str
+    winner: str
+    offline: frozenset[str]
+    target: float | None
+
+    @classmethod
+    def of(
+        cls,
+        results: Results,
+        baseline: str | None = None,
+        *,
+        offline: frozenset[str] = frozenset(),
+        target: float | None = None,
+    ) -> Findings:
+        """*offline*: policies that know the future; *target*: a hit rate to find the memory for."""
+        baseline = baseline or str(results.summary["policy"].iloc[0])
+        online = results.summary[~results.summary["policy"].isin(offline)]
+        near = focus(results)
+        at = near.summary[near.summary["policy"].isin(online["policy"])]
+        at = near.summary if at.empty else at
+        winner = str(_best(at)["policy"])
+        several = results.summary["policy"].nunique() > 1
+        table = results.compare(baseline) if several else pd.DataFrame()
+        return cls(results, near, table, baseline, winner, offline, target)
+
+    def sentences(self) -> list[str]:
+        """The answer, most important first; **bold** as in Markdown."""
+        said = [self._winner(), self._everywhere(), self._gap(), self._memory(), self._latency()]
+        return [sentence for sentence in said if sentence]
+
+    def place(self) -> str:
+        """Where `near` is: `at 10,000 blocks`; empty without a sweep."""
+        row = self.near.summary.iloc[0]
+        parts = []
+        for name in self.results.axes:
+            if self.results.summary[name].nunique() > 1:
+                value = row[name]
+                text = f"{value:,}" if isinstance(value, int | np.integer) else str(value)
+                unit = f"{text} blocks" if name == SIZE else f"{name.rpartition('.')[2]} {text}"
+                parts.append(unit)
+        return f"at {', '.join(parts)}" if parts else ""
+
+    def _row(self, policy: str) -> pd.Series[Any]:
+        table = self.near.summary
+        return table[table["policy"] == policy].iloc[0]
+
+    def _difference(self, policy: str) -> pd.Series[Any] | None:
+        """The comparison of *policy* with the baseline at `near`."""
+        if self.table.empty:
+            return None
+        rows = self.table[self.table["policy"] == policy]
+        for name in self.results.axes:
+            if name != "seed":
+                rows = rows[rows[name] == self.near.summary[name].iloc[0]]
+        return None if rows.empty else rows.iloc[0]
+
+    def _winner(self) -> str:
+        best = self._row(self.winner)
+        if isnan(best["hit_rate"]):
+            return "No prompt token was looked up in a cache."
+        place = self.place()
+        where = f"{place[0].upper()}{place[1:]}, " if place else ""
+        if len(self.near.summary) == 1:
+            return f"{where}**{self.winner}** hits **{best['hit_rate']:.1%}** of the prompt tokens."
+        if self.winner == self.baseline:
+            rest = self.near.summary[~self.near.summary["policy"].isin(self.offline)]
+            second = rest[rest["policy"] != self.winner]
+            text = f"{where}no policy hits more than **{self.winner}**: {best['hit_rate']:.1%}"
+            if len(second):
+                runner = _best(second)
+                row = self._difference(str(runner["policy"]))
+                text += f"; next is {runner['policy']} with {runner['hit_rate']:.1%}"
+                text += f" ({_interval(row)})" if row is not None else ""
+            return f"{text}."
+        row = self._difference(self.winner)
+        if row is None:
+            return f"{where}**{self.winner}** hits most: {best['hit_rate']:.1%}."
+        verdict = "" if row["is_clear"] else " That could be chance."
+        return (
+            f"{where}**{self.winner}** hits most: **{row['value']:.1%}** of the prompt tokens, "
+            f"{100 * row['difference']:+.1f} points against {self.baseline} "
+            f"({_interval(row)}).{verdict}"
+        )
+
+    def _everywhere(self) -> str:
+        """How it fares at the other points."""
+        if self.table.empty or self.winner == self.baseline:
+            return ""
+        rows = self.table[self.table["policy"] == self.winner]
+        if len(rows) < 2:
+            return ""
+        better = int((rows["is_clear"] & (rows["difference"] > 0)).sum())
+        worse = int((rows["is_clear"] & (rows["difference"] < 0)).sum())
+        noun = "pool sizes" if sweep_axis(self.results) == SIZE else "settings"
+        text = (
+            f"Over all {len(rows)} {noun} it is clearly better than {self.baseline} at {better}, "
+            f"clearly worse at {worse}."
+        )
+        return f"{text}{self._champions()}"
+
+    def _champions(self) -> str:
+        """Who is best where, if it is not always the same."""
+        axis = sweep_axis(self.results)
+        if axis is None:
+            return ""
+        table = self.results.summary[~self.results.summary["policy"].isin(self.offline)]
+        if any(table[n].nunique() > 1 for n in self.results.axes if n not in (axis, "seed")):
+            return ""
+        means = table.pivot_table(values="hit_rate", index=axis, columns="policy", sort=False)
+        best = means.idxmax(axis="columns")
+        if best.nunique() < 2:
+            return ""
+        places: dict[str, list[str]] = {}
+        for value, policy in best.items():
+            text = f"{value:,}" if isinstance(value, int | float) else str(value)
+            places.setdefault(str(policy), []).append(text)
+        won = [f"{policy} at {', '.join(at)}" for policy, at in places.items()]
+        return f" The best by {axis_words(axis)}: {'; '.join(won)}."
+
+    def _gap(self) -> str:
+        row = self._row(self.winner)
+        if "min_hit_rate" not in row or isnan(row["min_hit_rate"]):
+            return ""
+        text = (
+            f"The offline optimum MIN hits {row['min_hit_rate']:.1%} in the same memory, a cache "
+            f"without limit {row['unbounded_hit_rate']:.1%}"
+        )
+        closed = row["gap_closed"]
+        if self.winner != self.baseline and not isnan(closed):
+            text += f"; {self.winner} closes {closed:.0%} of the gap from {self.baseline} to MIN"
+        return f"{text}."
+
+    def _memory(self) -> str:
+        """The pool for the target, between two sizes of the sweep."""
+        if sweep_axis(self.results) != SIZE:
+            return ""
+        table = self.results.summary
+        target, why = self.target, "the target"
+        if target is None:
+            if "unbounded_hit_rate" not in table:
+                return ""
+            target, why = 0.9 * float(table["unbounded_hit_rate"].max()), "90% of what is possible"
+        names = dict.fromkeys([self.baseline, self.winner])
+        needs = [f"{name} needs {self._size(name, target)}" for name in names]
+        return f"For a hit rate of {target:.1%} ({why}), {'; '.join(needs)}."
+
+    def _size(self, policy: str, target: float) -> str:
+        rows = self.results.summary[self.results.summary["policy"] == policy]
+        means = rows.groupby(SIZE)[["hit_rate", "num_blocks", "block_size"]].mean()
+        reached = means[means["hit_rate"] >= target]
+        if reached.empty:
+            return f"more than the largest pool tried ({means.index.max():,} blocks)"
+        size = reached.index.min()
+        below = means.index[means.index < size]
+        gib = float(rows["kv_bytes_per_token"].iloc[0] * means["block_size"].iloc[0]) / GIB
+        if not len(below):
+            return f"at most {size:,} blocks ({size * gib:,.3g} GiB)"
+        low = below.max()
+        return f"{low:,} to {size:,} blocks ({low * gib:,.4g} to {size * gib:,.4g} GiB)"
+
+    def _latency(self) -> str:
+        if len(self.near.summary) < 2 or self.winner == self.baseline:
+            return ""
+        one, other = self._row(self.winner), self._row(self.baseline)
+        if isnan(one["ttft_p95"]) or isnan(other["ttft_p95"]):
+            return ""
+        return (
+            f"Time to first token there: p50 {_seconds(one['ttft_p50'])}, "
+            f"p95 {_seconds(one['ttft_p95'])} with {self.winner}; "
+            f"{_seconds(other['ttft_p50'])} and {_seconds(other['ttft_p95'])} with {self.baseline}."
+        )
+
+
+def _best(rows: pd.DataFrame) -> pd.Series[Any]:
+    """The row with the highest hit rate, the first of equals."""
+    return rows.iloc[int(rows["hit_rate"].fillna(-1).to_numpy().argmax())]
+
+
+def _interval(row: pd.Series[Any]) -> str:
+    drawn = f"{row['num_units']:,} {row['unit']}"
+    if row["num_seeds"] > 1:
+        drawn = f"{row['num_seeds']} seeds"
+    low, high = 100 * row["low"], 100 * row["high"]
+    return f"95% interval {low:+.1f} to {high:+.1f}, {drawn}"
+
+
+def _seconds(value: float) -> str:
+    return f"{1e3 * value:,.0f} ms" if value < 1 else f"{value:,.2f} s"
