@@ -15,6 +15,7 @@ from simpy.events import EventPriority
 
 from sim.cache import BlockManager
 from sim.errors import ConfigError, KvsimError
+from sim.follow_ups import FollowUps
 from sim.garbage import no_cycle_collection
 from sim.latency import LatencyModel, Linear, StepLoad
 from sim.macro import MacroScheduler
@@ -85,13 +86,15 @@ class Engine:
         self.recorder = Recorder(self.manager, self._interval(requests))
         self._wake_up = env.event()
         self._arrivals_left = len(requests)
-        env.process(self._arrive(requests))
+        self._follow_ups = FollowUps(requests)
+        env.process(self._arrive([request for request in requests if not request.follows]))
         env.process(self._serve())
         for request in requests:
             if request.abort_time is not None:
                 env.process(self._abort(request, request.abort_time))
         env.run(until=self.until)
         self.scheduler.settle()
+        self._follow_ups.settle()
         self._sample(env.now)
         self.manager.check()
         return self.recorder.finish(requests, env.now)
@@ -99,12 +102,12 @@ class Engine:
     def _check(self, requests: Sequence[Request]) -> None:
         last = 0.0
         for request in requests:
-            if request.arrival_time < last:
+            if request.arrival_time < last and not request.follows:
                 raise KvsimError(
                     f"request {request.request_id} arrives at {request.arrival_time} s, before the "
                     f"one ahead of it ({last} s); a workload yields requests in arrival order"
                 )
-            last = request.arrival_time
+            last = max(last, 0.0 if request.follows else request.arrival_time)
             if request.keys.block_size != self.manager.block_size:
                 raise ConfigError(
                     f"the workload's block_size is {request.keys.block_size} tokens, the "
@@ -119,22 +122,42 @@ class Engine:
     # Processes
 
     def _arrive(self, requests: Sequence[Request]) -> Process:
-        """Bring each request at its time, or refuse it with a reason."""
+        """Bring each request at its time."""
         for request in requests:
             if request.arrival_time > self.env.now:
                 yield self.env.timeout(request.arrival_time - self.env.now)
-            self._arrivals_left -= 1
-            request.reason = self.refusal(request)
-            if request.reason:
-                request.status = RequestStatus.REFUSED
-            else:
-                self.scheduler.add(request)
-            if not self._wake_up.triggered:
-                self._wake_up.succeed()
+            self._admit(request)
+
+    def _follow(self, request: Request) -> Process:
+        """Bring a request that waited for others, once its user has thought."""
+        yield self.env.timeout(request.think_time)
+        self._admit(request)
+
+    def _admit(self, request: Request) -> None:
+        """Queue a request now, or refuse it with a reason."""
+        if request.follows:
+            self._follow_ups.arrived(request, self.env.now)
+        self._arrivals_left -= 1
+        request.reason = self.refusal(request)
+        if request.reason:
+            request.status = RequestStatus.REFUSED
+            self._ended([request])
+        else:
+            self.scheduler.add(request)
+        if not self._wake_up.triggered:
+            self._wake_up.succeed()
+
+    def _ended(self, requests: Sequence[Request]) -> bool:
+        """*requests* finished, or never will; whether anything that waited comes now."""
+        released = self._follow_ups.released_by(requests)
+        for request in released:
+            self.env.process(self._follow(request))
+        return bool(released)
 
     def _abort(self, request: Request, abort_time: float) -> Process:
         yield self.env.timeout(max(abort_time, request.arrival_time))
         self.scheduler.abort(request, now=self.env.now)
+        self._ended([request])
 
     def _serve(self) -> Process:
         """Step after step while there is work; sleep until an arrival when there is none."""
@@ -158,6 +181,8 @@ class Engine:
             end = now + self._step_time(step)
             yield EndOfInstant(self.env, end - self.env.now)
             scheduler.update(step, self.env.now)
+            if self._ended(step.finished):
+                yield EndOfInstant(self.env)  # who follows at once is there for the next step
 
     def _skip_steps(self) -> float:
         """Compute the steps in which nothing happens; when the next one begins."""

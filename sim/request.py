@@ -42,6 +42,8 @@ class Request:
     abort_time: float | None = None  # the client hangs up at this moment
     session: int | str | None = None
     hints: Mapping[str, Any] | None = None  # what the workload knows besides: turn, type, ...
+    follows: tuple[int | str, ...] = ()  # arrives only when these requests have ended ...
+    think_time: float = 0.0  # ... and so many seconds later; arrival_time is then a guess
 
     status: RequestStatus = field(default=RequestStatus.WAITING, init=False)
     reason: str = field(default="", init=False)  # why it was refused

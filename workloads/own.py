@@ -119,6 +119,9 @@ class Own(Workload):
         request.session = fields.name_of(row, "session")
         if "hints" in row:
             request.hints = fields.record(row["hints"], "hints")
+        if "follows" in row:
+            request.follows = _names(row, "follows")
+            request.think_time = fields.time(row, "think_time", "seconds") * self.time_scale
         missing = sorted(self.hints - set(request.hints or {}))
         if missing:
             raise ValueError(f"hints has no {', '.join(missing)}, which the header promises")
@@ -182,6 +185,13 @@ def _token_keys(row: fields.Record, num_tokens: int, block_size: int) -> TokenKe
         images=images,
         salt=salt,
     )
+
+
+def _names(row: fields.Record, name: str) -> tuple[int | str, ...]:
+    value = row[name]
+    if type(value) is not list or any(type(one) not in (int, str) for one in value):
+        raise ValueError(f"{name} is {short_repr(value)}; it must list request_ids")
+    return tuple(value)
 
 
 def _texts(row: fields.Record, name: str) -> list[str]:

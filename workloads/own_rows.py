@@ -134,6 +134,8 @@ def row_of(request: Request) -> dict[str, Any]:
     for name in ("priority", "skip_reading_prefix_cache"):
         if getattr(request, name):
             row[name] = getattr(request, name)
+    if request.follows:
+        row |= {"follows": list(request.follows), "think_time": request.think_time}
     if request.hints is not None:
         row["hints"] = dict(request.hints)
     return row

@@ -144,3 +144,15 @@ def test_no_parquet_is_one_line(tmp_path: Path) -> None:
         (tmp_path / "t.parquet").write_bytes(content)
         with pytest.raises(TraceError, match="is no kvsim trace in Parquet"):
             Own(tmp_path / "t.parquet")
+
+
+def test_closed_loops_survive(tmp_path: Path) -> None:
+    """Who follows whom, and how long the user thinks; time_scale stretches that as well."""
+    first = Request("a", SegmentKeys((1,), (8,), 4), 5, 3)
+    second = Request(
+        "b", SegmentKeys((1, 2), (8, 12), 4), 9, 3, 4.0, follows=("a",), think_time=2.5
+    )
+    path = tmp_path / "t.jsonl"
+    write(Listed([first, second]), path)
+    _, read = Own(path, time_scale=2.0)
+    assert (read.follows, read.think_time, read.arrival_time) == (("a",), 5.0, 8.0)
