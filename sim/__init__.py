@@ -1,6 +1,6 @@
 """The simulator: contracts, scheduler, engine, results and the command line.
 
-    from sim import run, replay, Engine, Results
+    from sim import run, load, replay, plots, Engine, Results
     results = run("configs/quickstart.yaml")
 
 Names are loaded when they are first used, so that `import sim` stays light.
@@ -17,17 +17,18 @@ from sim.replay import replay
 if TYPE_CHECKING:
     from sim import plots
     from sim.engine import Engine
-    from sim.results import Results
+    from sim.results import Results, load
     from sim.study import run
 
 _HOMES = {
     "Engine": "sim.engine",
     "Results": "sim.results",
     "plots": "sim.plots",
+    "load": "sim.results",
     "run": "sim.study",
 }
 
-__all__ = ["Engine", "Results", "plots", "replay", "run"]
+__all__ = ["Engine", "Results", "load", "plots", "replay", "run"]
 
 
 def __getattr__(name: str) -> Any:

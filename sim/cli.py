@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         title="commands", dest="command", metavar="COMMAND", required=True
     )
     adders = (_add_run, _add_replay, _add_mrc, _add_trace, _add_golden, _add_check, _add_list)
-    for add in (*adders, _add_report, _add_example):
+    for add in (*adders, _add_validate, _add_report, _add_example):
         add(commands)
     return top
 
@@ -85,14 +85,7 @@ def _add_run(commands: Any) -> None:
     about = "Run an experiment, or what is still missing of it; write tables, plots and its config."
     run = _command(commands, "run", about)
     run.add_argument("config", metavar="CONFIG", type=Path, help="a YAML file")
-    run.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        dest="overrides",
-        help="change one value, e.g. cache.num_blocks=4096 (may be repeated)",
-    )
+    _add_overrides(run)
     run.add_argument(
         "--out",
         metavar="DIR",
@@ -102,6 +95,28 @@ def _add_run(commands: Any) -> None:
     run.add_argument(
         "--jobs", type=int, metavar="N", help="processes on this machine (one for each core)"
     )
+
+
+def _add_overrides(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="overrides",
+        help="change one value, e.g. cache.num_blocks=4096 (may be repeated)",
+    )
+
+
+def _add_validate(commands: Any) -> None:
+    about = "Check a configuration and say what it would run; nothing is simulated."
+    validate = _command(commands, "validate", about)
+    what = validate.add_mutually_exclusive_group(required=True)
+    what.add_argument("config", metavar="CONFIG", type=Path, nargs="?", help="a YAML file")
+    what.add_argument(
+        "--schema", action="store_true", help="print the JSON schema for editors instead"
+    )
+    _add_overrides(validate)
 
 
 def _add_report(commands: Any) -> None:

@@ -63,6 +63,30 @@ def _print_notes(workload: Workload) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
+def validate(arguments: Namespace) -> int:
+    """Check a configuration as `run` does, or print the schema."""
+    if arguments.schema:
+        from json import dumps
+
+        from sim.json_schema import json_schema
+
+        print(dumps(json_schema(), indent=2))
+        return 0
+    find_modules_in(arguments.config.parent, Path.cwd())
+    from sim.study import Study
+
+    study = Study.load(arguments.config, arguments.overrides)
+    num_runs, num_units = len(study.jobs()), len(study.units())
+    num_points = len(study.points)
+    policies = len(study.first.managers)
+    plural = "" if num_points == 1 else "s"
+    print(
+        f"ok: {study.name}, {policies} policies at {num_points} point{plural} are {num_runs} rows; "
+        f"{num_units} runs and bounds to compute"
+    )
+    return 0
+
+
 def report(arguments: Namespace) -> int:
     """Write a report of results."""
     find_modules_in(Path.cwd())
@@ -254,6 +278,7 @@ def _packaged(name: str) -> Path:
 
 COMMANDS = {
     "run": run,
+    "validate": validate,
     "report": report,
     "replay": replay,
     "mrc": mrc,

@@ -256,6 +256,11 @@ class Results:
         return f"Results({', '.join(map(repr, self.summary['policy']))})"
 
 
+def load(folder: str | Path) -> Results:
+    """The results that `kvsim run` or `Results.save` wrote into *folder*."""
+    return Results.load(folder)
+
+
 def _axes_first(frame: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
     """*frame* with the columns *axes* behind the policy; missing ones are NaN."""
     others = [name for name in frame.columns if name != "policy" and name not in axes]

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sim import load, run
+from sim.cli import main
+from sim.json_schema import json_schema
+from sim.names import names
+from sim.results import Results
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_schema_knows_every_name_and_argument() -> None:
+    """All short names, and the arguments of their constructors with types and defaults."""
+    schema = json_schema()
+    for kind in ("manager", "policy", "workload", "latency"):
+        short = schema["$defs"][kind]["anyOf"][0]["anyOf"][0]["enum"]
+        assert short == sorted(names(kind))
+    cases = schema["$defs"]["latency"]["anyOf"][1]["allOf"]
+    linear = next(c for c in cases if c["if"]["properties"]["use"]["const"] == "linear")
+    assert linear["then"]["properties"]["decode_ms"] == {"default": 8.0, "type": "number"}
+    assert linear["then"]["additionalProperties"] is False
+    assert schema["properties"]["engine"]["properties"]["policy"]["enum"] == ["fcfs", "priority"]
+
+
+def test_the_schema_is_strict_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """`kvsim validate --schema` prints it."""
+    assert main(["validate", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(json_schema()))
+
+
+def test_validate_says_what_would_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows and runs are counted; nothing is simulated or written."""
+    config = {
+        "cache": {"block_size": 4},
+        "mode": "replay",
+        "workload": {"use": "shared_prefix", "num_requests": 5},
+        "policies": {"lru": "vllm", "fifo": {"use": "vllm", "eviction": "fifo"}},
+        "sweep": {"cache.num_blocks": [100, 200]},
+        "seeds": [0, 1],
+    }
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(config))
+    assert main(["validate", str(path)]) == 0
+    expected = "ok: c, 2 policies at 4 points are 8 rows; 10 runs and bounds to compute\n"
+    assert capsys.readouterr().out == expected
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_validate_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 and the line, as for `run`."""
+    path = tmp_path / "c.yaml"
+    path.write_text("cache: {num_blocks: 9}\nworkload: shared_prefix\npolicies: {a: vlm}\n")
+    assert main(["validate", str(path)]) == 2
+    assert "c.yaml:3: policies.a: no block manager is called 'vlm'" in capsys.readouterr().err
+    assert main(["validate", str(path), "--set", "policies.a=vllm"]) == 0
+
+
+def test_load_is_results_load(tmp_path: Path) -> None:
+    """`from sim import run, load`: what a run wrote comes back."""
+    config = {"cache": {"num_blocks": 64}, "workload": {"use": "shared_prefix", "num_requests": 5}}
+    made = run(config, out=tmp_path / "r")
+    assert isinstance(load(tmp_path / "r"), Results)
+    assert load(tmp_path / "r").summary.equals(made.summary)
+
+
+def test_importing_stays_light() -> None:
+    """`from sim import replay` loads no pandas; `load` does when it is used."""
+    code = "import sys; from sim import replay; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
