@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ class Reference(Backend):
 
     def attend(self, cache: PagedKVCache, layer: int, queries: Tensor, batch: Batch) -> Tensor:
         out = torch.zeros_like(queries)
-        rows = list(enumerate(zip(batch.starts, batch.starts[1:], strict=False)))
+        rows = list(enumerate(pairwise(batch.starts)))
         single = [row for row, (start, stop) in rows if stop - start == 1]
         if single:
             index = torch.tensor(single, device=queries.device)
