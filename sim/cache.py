@@ -308,6 +308,14 @@ class BlockManager(Pool):
         """Free blocks that hold content and can be hit."""
 
     @property
+    def num_orphaned_blocks(self) -> int:
+        """Free blocks with content that cannot be hit now, since a block before them is gone.
+
+        0 for managers in which that cannot happen.
+        """
+        return 0
+
+    @property
     def usage(self) -> float:
         """The share of blocks that requests are using, 0 to 1 (vLLM's kv_cache_usage)."""
         return 1.0 - self.num_free_blocks / self.num_blocks if self.num_blocks else 0.0

@@ -54,7 +54,8 @@ def parser() -> argparse.ArgumentParser:
         title="commands", dest="command", metavar="COMMAND", required=True
     )
     adders = (_add_run, _add_replay, _add_mrc, _add_trace, _add_golden, _add_check, _add_list)
-    for add in (*adders, _add_validate, _add_report, _add_example):
+    more = (_add_validate, _add_report, _add_explain, _add_decompose, _add_example)
+    for add in (*adders, *more):
         add(commands)
     return top
 
@@ -132,22 +133,50 @@ def _add_replay(commands: Any) -> None:
         "replay",
         "Replay a trace through one block manager, without a clock, and count the hits.",
     )
-    replay.add_argument("trace", metavar="TRACE", help="a file, as given or under $KVSIM_DATA")
-    replay.add_argument("--format", help="the workload that reads it (detected)")
-    replay.add_argument(
+    _add_trace_options(replay)
+    _add_manager_options(replay)
+    replay.add_argument("--decode", action="store_true", help="answers occupy blocks too")
+    replay.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_trace_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("trace", metavar="TRACE", help="a file, as given or under $KVSIM_DATA")
+    command.add_argument(
+        "--format", default="mooncake", help="the workload that reads it (mooncake)"
+    )
+    command.add_argument(
         "--num-blocks", type=int, required=True, help="pool size; the null block is one of them"
     )
-    replay.add_argument("--block-size", type=int, help="tokens per block (the format's default)")
-    replay.add_argument("--manager", default="reference", help="(reference)")
-    replay.add_argument("--policy", help="the manager's eviction policy (its default)")
-    replay.add_argument("--free-order", help="tail or unhashed_first (the manager's default)")
-    replay.add_argument(
+    command.add_argument("--block-size", type=int, help="tokens per block (the format's default)")
+
+
+def _add_manager_options(command: argparse.ArgumentParser, manager: str = "reference") -> None:
+    command.add_argument("--manager", default=manager, help=f"({manager})")
+    command.add_argument("--policy", help="the manager's eviction policy (its default)")
+    command.add_argument("--free-order", help="tail or unhashed_first (the manager's default)")
+    command.add_argument(
         "--null-block",
         action=argparse.BooleanOptionalAction,
         help="reserve block 0, as vLLM does (the manager's default)",
     )
-    replay.add_argument("--decode", action="store_true", help="answers occupy blocks too")
-    replay.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_explain(commands: Any) -> None:
+    about = "Say why tokens were missed, what was evicted too early, and what is wasted."
+    explain = _command(commands, "explain", about)
+    _add_trace_options(explain)
+    _add_manager_options(explain, "vllm")
+    explain.add_argument("--decode", action="store_true", help="answers occupy blocks too")
+    explain.add_argument(
+        "--out", metavar="DIR", type=Path, help="also write the tables there, as Parquet"
+    )
+
+
+def _add_decompose(commands: Any) -> None:
+    about = "Say what each rule of an engine does to the hit rate of LRU, from flat blocks on."
+    decompose = _command(commands, "decompose", about)
+    _add_trace_options(decompose)
+    decompose.add_argument("--latency", default="roofline", help="of the last step (roofline)")
 
 
 def _add_mrc(commands: Any) -> None:

@@ -15,76 +15,27 @@ from sim.search import find_modules_in
 
 if TYPE_CHECKING:
     from sim.cache import BlockManager
-    from sim.executors import Executor
     from sim.names import Kind
     from sim.replay import ReplayResult
-    from sim.results import Results
     from sim.workload import Workload
 
 
 def run(arguments: Namespace) -> int:
-    """Run an experiment, write its folder and print its summary."""
+    """Run an experiment, or what is still missing of it."""
     find_modules_in(arguments.config.parent, Path.cwd())
-    from sim.console import RunProgress, print_summary
-    from sim.study import RunsFailed, Study
+    from sim.run_command import run
 
-    study = Study.load(arguments.config, arguments.overrides)
-    folder = arguments.out or study.out or Path("results", study.name)
-    executor = _executor(arguments, len(study.units()))
-    failed: RunsFailed | None = None
-    results: Results | None
-    with RunProgress() as watching:
-        try:
-            results = study.save(folder, watching.started, executor)
-        except RunsFailed as error:
-            failed, results = error, error.results
-    _print_notes(study.first.workload)
-    if results is not None:
-        print_summary(results)
-        print(f"\nresults in {folder}")
-    if failed is not None:
-        print(f"kvsim: {failed}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _executor(arguments: Namespace, num_units: int) -> Executor | None:
-    """Who computes; None: this process, unit by unit."""
-    from sim.executors import Processes, num_cpus
-
-    if arguments.jobs is not None and arguments.jobs < 1:
-        raise KvsimError(f"--jobs is {arguments.jobs}; it must be at least 1")
-    jobs = min(arguments.jobs or num_cpus(), num_units)
-    return Processes(jobs) if jobs > 1 else None
-
-
-def _print_notes(workload: Workload) -> None:
-    for note in workload.notes:
-        print(f"note: {note}", file=sys.stderr)
+    return run(arguments)
 
 
 def validate(arguments: Namespace) -> int:
     """Check a configuration as `run` does, or print the schema."""
+    from sim.run_command import schema, validate
+
     if arguments.schema:
-        from json import dumps
-
-        from sim.json_schema import json_schema
-
-        print(dumps(json_schema(), indent=2))
-        return 0
+        return schema()
     find_modules_in(arguments.config.parent, Path.cwd())
-    from sim.study import Study
-
-    study = Study.load(arguments.config, arguments.overrides)
-    num_runs, num_units = len(study.jobs()), len(study.units())
-    num_points = len(study.points)
-    policies = len(study.first.managers)
-    plural = "" if num_points == 1 else "s"
-    print(
-        f"ok: {study.name}, {policies} policies at {num_points} point{plural} are {num_runs} rows; "
-        f"{num_units} runs and bounds to compute"
-    )
-    return 0
+    return validate(arguments)
 
 
 def report(arguments: Namespace) -> int:
@@ -105,7 +56,7 @@ def replay(arguments: Namespace) -> int:
     workload = _trace(arguments)
     manager = _manager(arguments, workload.block_size)
     prepare(manager, workload)
-    _print_notes(workload)
+    print_notes(workload)
     done = 0
     with progress("replay", len(workload)) as advance:
 
@@ -191,13 +142,39 @@ def _print_replay(result: ReplayResult, *, as_json: bool, has_content: bool) -> 
     print(f"CPU time        {result.seconds:.2f} s{speed}")
 
 
+def explain(arguments: Namespace) -> int:
+    """Replay a trace with open eyes and print what became of its tokens and blocks."""
+    find_modules_in(Path.cwd())
+    from sim.explain_command import explain
+
+    workload = _trace(arguments)
+    print_notes(workload)
+    return explain(_manager(arguments, workload.block_size), workload, arguments)
+
+
+def decompose(arguments: Namespace) -> int:
+    """Print the hit rate of LRU rule by rule."""
+    find_modules_in(Path.cwd())
+    from sim.explain_command import decompose
+
+    workload = _trace(arguments)
+    print_notes(workload)
+    return decompose(workload, arguments)
+
+
+def print_notes(workload: Workload) -> None:
+    """Print to stderr what a reader of results should know about the input."""
+    for note in workload.notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
 def mrc(arguments: Namespace) -> int:
     """Compute how much memory a trace needs for which hit rate."""
     find_modules_in(Path.cwd())
     from sim.mrc_command import run
 
     workload = _trace(arguments)
-    _print_notes(workload)
+    print_notes(workload)
     return run(arguments, workload)
 
 
@@ -232,7 +209,7 @@ def list_names(arguments: Namespace) -> int:
     """Print every short name, what it stands for and what it takes."""
     from sim.names import NOUNS, names
 
-    plurals = {"policy": "eviction policies"}
+    plurals = {"policy": "eviction policies", "arrivals": "arrival processes"}
     for kind, noun in NOUNS.items():
         print(f"{plurals.get(kind, noun + 's')}:")
         for name in names(kind):
@@ -280,6 +257,8 @@ COMMANDS = {
     "run": run,
     "validate": validate,
     "report": report,
+    "explain": explain,
+    "decompose": decompose,
     "replay": replay,
     "mrc": mrc,
     "trace": trace,

@@ -97,7 +97,7 @@ class Recorder:
             "preempted_hits": stats.preempted_hits,
             "num_preemptions": self.num_preemptions,
             "num_evicted_blocks": manager.num_evicted_blocks,
-            "num_orphaned_blocks": getattr(manager, "num_orphaned_blocks", 0),
+            "num_orphaned_blocks": manager.num_orphaned_blocks,
             "num_blocks": manager.num_blocks,
             "block_size": manager.block_size,
             "end_time": end_time,

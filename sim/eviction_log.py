@@ -1,0 +1,156 @@
+"""What a policy threw away, when, and whether it was wanted again: a replay with its eyes open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from copy import copy
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any
+
+from sim.cache import BlockManager, EvictionPolicy, Span
+from sim.errors import ConfigError
+from sim.keys import BlockKeys
+from sim.needs import policy_of
+from sim.request import Request
+
+EVICTIONS = {
+    "time": "float64",  # when, in seconds
+    "start": "int64",  # place of the first block in its prompt
+    "num_blocks": "int64",
+    "num_answer_blocks": "int64",  # those among them that hold an answer
+    "session": "object",
+    "lifetime": "float64",  # since it was inserted, in seconds
+    "idle": "float64",  # since its last use
+    "num_uses": "int64",  # hits while it was there
+    "returned_after": "float64",  # until it was wanted again; NaN: never
+    "num_recomputed": "int64",  # blocks computed again when it was first wanted
+}
+
+
+@dataclass(slots=True)
+class _Life:
+    """One span's time in the pool."""
+
+    keys: BlockKeys
+    num_prompt_blocks: int
+    session: int | str | None
+    inserted: float
+    released: float
+    num_uses: int = 0
+
+
+@dataclass(slots=True)
+class EvictionLog:
+    """Watches the policy of *manager*, which is empty, while requests are served one by one.
+
+    `rows` has one list per column of `EVICTIONS`, `gaps` a pair (seconds between two uses, number
+    of blocks) for every hit. ConfigError if the manager has no policy to watch.
+    """
+
+    manager: BlockManager
+    rows: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in EVICTIONS})
+    gaps: list[tuple[float, int]] = field(default_factory=list)
+    _lives: dict[Span, _Life] = field(default_factory=dict)
+    _gone: dict[Hashable, tuple[int, BlockKeys, int, int]] = field(default_factory=dict)
+    _now: float = 0.0
+
+    def __post_init__(self) -> None:
+        policy = policy_of(self.manager)
+        if policy is None:
+            name = type(self.manager).__name__
+            raise ConfigError(f"{name} has no eviction policy of its own to watch; take another")
+        self._watch(policy, "release", self._release)
+        self._watch(policy, "hit", self._hit)
+        self._watch(policy, "split", self._split)
+        self._watch(policy, "evicted", self._evicted)
+        self._watch(policy, "forget", self._forget)
+
+    @staticmethod
+    def _watch(policy: EvictionPolicy, name: str, note: Callable[..., None]) -> None:
+        """Call *note* before the policy's own method, on this object only."""
+        own = getattr(policy, name)
+
+        def both(*arguments: Any) -> Any:
+            note(*arguments)
+            return own(*arguments)
+
+        setattr(policy, name, both)
+
+    def serve(self, request: Request, num_tokens: int, num_known: int) -> int | None:
+        """`BlockManager.serve`; *num_known*: leading blocks of the prompt that were stored before.
+
+        What of them is not hit was evicted: those evictions are now known to be regretted.
+        """
+        self._now = request.arrival_time
+        num_hit = self.manager.serve(request, num_tokens, now=request.arrival_time)
+        if num_hit is not None:
+            size = self.manager.block_size
+            stop = min(num_known, (request.num_prompt_tokens - 1) // size)
+            self._return(request.keys, num_hit // size, stop)
+        return num_hit
+
+    # What happens to spans
+
+    def _release(self, span: Span, request: Request, now: float) -> None:
+        life = self._lives.get(span)
+        if life is None and span.num_blocks and span.key(0) is not None:
+            num_prompt = request.num_prompt_tokens // self.manager.block_size
+            life = _Life(request.keys, num_prompt, request.session, now, now)
+            self._lives[span] = life
+        if life is not None:
+            life.released = now
+
+    def _hit(self, span: Span, request: Request, now: float) -> None:
+        life = self._lives.get(span)
+        if life is not None:
+            self.gaps.append((now - life.released, span.num_blocks))
+            life.num_uses += 1
+
+    def _split(self, upper: Span, lower: Span) -> None:
+        if lower in self._lives:
+            self._lives[upper] = copy(self._lives[lower])
+
+    def _forget(self, span: Span) -> None:
+        self._lives.pop(span, None)
+
+    def _evicted(self, span: Span, num_blocks: int) -> None:
+        life = self._lives.get(span)
+        if life is None:  # no content
+            return
+        start = span.start + span.num_blocks
+        self._gone[life.keys[start]] = (len(self.rows["time"]), life.keys, start, num_blocks)
+        num_answer = start + num_blocks - max(start, life.num_prompt_blocks)
+        row = (
+            self._now,
+            start,
+            num_blocks,
+            max(0, num_answer),
+            life.session,
+            self._now - life.inserted,
+            self._now - life.released,
+            life.num_uses,
+            nan,
+            0,
+        )
+        for column, value in zip(self.rows.values(), row, strict=True):
+            column.append(value)
+        if not span.num_blocks:
+            del self._lives[span]
+
+    def _return(self, keys: BlockKeys, position: int, stop: int) -> None:
+        """Blocks *position* to *stop* - 1 were computed again: find out who evicted them."""
+        while position < stop:
+            found = self._gone.pop(keys[position], None)
+            if found is None:  # still there, but not findable: an orphan
+                position += 1
+                continue
+            row, others, start, num_blocks = found
+            num_back = keys.common(others, start, min(start + num_blocks, stop))
+            if self.rows["num_recomputed"][row] == 0:
+                self.rows["returned_after"][row] = self._now - self.rows["time"][row]
+            self.rows["num_recomputed"][row] += num_back
+            position += num_back
+            if num_back < num_blocks:  # the rest is still gone
+                rest = start + num_back
+                self._gone[others[rest]] = (row, others, rest, num_blocks - num_back)

@@ -1,0 +1,184 @@
+"""Why did it miss, what is wasted, who owns the cache: one replay of one manager, in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sim.cache import BlockManager
+from sim.eviction_log import EVICTIONS, EvictionLog
+from sim.footprint import prompt, with_answer
+from sim.misses import CLASSES, by_request
+from sim.needs import prepare
+from sim.parts import Parts
+from sim.request import Request
+from sim.workload import Workload
+
+NUM_PREFIXES = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """What `explain` found.
+
+    *requests*: one row per request that was served, tokens by class (`sim.misses`), its session and
+    prompt. *evictions*: one row per run of blocks that was evicted (`sim.eviction_log.EVICTIONS`).
+    *gaps*: `seconds` between two uses and `num_blocks` used again, for every hit. *prefixes*: the
+    content that most tokens could be reused of. *left_unused*: blocks still cached that were never
+    hit; *num_orphaned* and *num_cached* blocks at the end.
+    """
+
+    requests: pd.DataFrame
+    evictions: pd.DataFrame
+    gaps: pd.DataFrame
+    prefixes: pd.DataFrame
+    block_size: int
+    num_cached: int
+    num_orphaned: int
+
+    def shares(self) -> dict[str, float]:
+        """The classes of prompt tokens, as shares of all; they add up to 1."""
+        tokens = self.requests[list(CLASSES)].sum()
+        return {name: float(tokens[name] / max(1, tokens.sum())) for name in CLASSES}
+
+    def regret(self, by: str = "session") -> pd.DataFrame:
+        """Evictions that were wanted again, by *by* (session or start): blocks, waits, tokens."""
+        table = self.evictions
+        groups = table.assign(is_back=table["num_recomputed"] > 0).groupby(by, dropna=False)
+        found = groups.agg(
+            num_evicted=("num_blocks", "sum"),
+            num_recomputed=("num_recomputed", "sum"),
+            returned_after=("returned_after", "median"),
+        )
+        found["recomputed_tokens"] = found["num_recomputed"] * self.block_size
+        return found.sort_values("recomputed_tokens", ascending=False)
+
+    def lines(self) -> Iterator[str]:
+        """The findings as text."""
+        shares = self.shares()
+        yield f"requests           {len(self.requests):,}"
+        yield "prompt tokens      " + ", ".join(
+            f"{name.replace('_', ' ')} {share:.1%}" for name, share in shares.items()
+        )
+        table = self.evictions
+        blocks = table["num_blocks"].to_numpy()
+        total = int(blocks.sum())
+        yield f"evicted blocks     {total:,}"
+        if total:
+            unused = int(blocks[table["num_uses"] == 0].sum())
+            answers = int(table["num_answer_blocks"].sum())
+            back = int(table["num_recomputed"].sum())
+            yield f"  never hit        {unused / total:.1%} of them"
+            yield f"  answers          {answers / total:.1%} of them"
+            tokens = back * self.block_size
+            yield f"  wanted again     {back / total:.1%} of them: {tokens:,} tokens"
+            for name in ("lifetime", "idle"):
+                yield f"  {name:<16} {_quantiles(table[name].to_numpy(), blocks)}"
+            returned = table[table["num_recomputed"] > 0]
+            if len(returned):
+                waits = returned["returned_after"].to_numpy()
+                weights = returned["num_recomputed"].to_numpy()
+                yield f"  back after       {_quantiles(waits, weights)}"
+        if len(self.gaps):
+            seconds, weights = (self.gaps[name].to_numpy() for name in ("seconds", "num_blocks"))
+            yield f"reused after       {_quantiles(seconds, weights)}"
+        orphans = f"{self.num_orphaned:,} of them orphans"
+        yield f"cached at the end  {self.num_cached:,} blocks, {orphans}"
+        yield "most reusable      requests    tokens each   could be saved"
+        for _, row in self.prefixes.iterrows():
+            yield (
+                f"  request {row['first_request']!s:<9} {row['num_requests']:>8,} "
+                f"{row['num_tokens']:>14,} {row['reusable_tokens']:>16,}"
+            )
+
+
+def explain(manager: BlockManager, workload: Workload, *, decode: bool = False) -> Explanation:
+    """Serve *workload* one request at a time with *manager*, which is empty, and take notes.
+
+    ConfigError if the manager has no eviction policy of its own, or if its policy needs hints that
+    the workload does not give.
+    """
+    prepare(manager, workload)
+    log = EvictionLog(manager)
+    footprint = with_answer if decode else prompt
+    parts = Parts()
+    rows: list[tuple[Any, ...]] = []
+    requests = list(workload)
+    size = manager.block_size
+    for request in requests:
+        stored = footprint(request)
+        num_full = request.num_prompt_tokens // size
+        num_known = min(parts.add(request.keys, max(stored.num_stored, num_full)), num_full)
+        num_slots = request.num_prompt_tokens + (request.max_tokens - 1 if decode else 0)
+        if num_slots > manager.num_blocks * size:
+            continue
+        num_hit = log.serve(request, num_slots, num_known)
+        if num_hit is not None:
+            rows.append((*_about(request), num_hit, num_known * size))
+    manager.check()
+    names = ("request_id", "session", "num_prompt_tokens", "num_cached_tokens")
+    table = pd.DataFrame(rows, columns=[*names, "num_reusable_tokens"])
+    evictions = {name: pd.Series(log.rows[name], dtype=kind) for name, kind in EVICTIONS.items()}
+    return Explanation(
+        requests=pd.concat([table, by_request(table, size)], axis=1),
+        evictions=pd.DataFrame(evictions),
+        gaps=pd.DataFrame(log.gaps, columns=["seconds", "num_blocks"]),
+        prefixes=shared_prefixes(requests, NUM_PREFIXES),
+        block_size=size,
+        num_cached=manager.num_cached_blocks,
+        num_orphaned=manager.num_orphaned_blocks,
+    )
+
+
+def _about(request: Request) -> tuple[Any, ...]:
+    return request.request_id, request.session, request.num_prompt_tokens
+
+
+def shared_prefixes(requests: Sequence[Request], number: int) -> pd.DataFrame:
+    """The runs of full prompt blocks that could save most tokens, best first.
+
+    `first_request`: who has it first; `start` and `num_blocks`: where it stands in the prompts;
+    `num_requests` and `num_sessions` have it; `reusable_tokens`: all but the first could reuse it.
+    """
+    parts = Parts()
+    for request in requests:
+        parts.add(request.keys, request.num_prompt_tokens // request.keys.block_size)
+    found = []
+    for request in requests:
+        for part in parts.path(request.keys, request.num_prompt_tokens // request.keys.block_size):
+            if part.state is None:
+                part.state = [request.request_id, 0, set()]
+                found.append(part)
+            part.state[1] += 1
+            if request.session is not None:
+                part.state[2].add(request.session)
+    rows = []
+    for part in found:
+        size = part.keys.block_size
+        name, num_requests, sessions = part.state
+        rows.append(
+            {
+                "first_request": name,
+                "start": part.start,
+                "num_blocks": part.num_blocks,
+                "num_tokens": part.num_blocks * size,
+                "num_requests": num_requests,
+                "num_sessions": len(sessions) or None,
+                "reusable_tokens": (num_requests - 1) * part.num_blocks * size,
+            }
+        )
+    rows.sort(key=lambda row: -row["reusable_tokens"])
+    return pd.DataFrame(rows[:number])
+
+
+def _quantiles(values: Any, weights: Any) -> str:
+    """Median and extremes of seconds, each block counted once."""
+    order = np.argsort(values, kind="stable")
+    counts = np.cumsum(weights[order])
+    points = [np.searchsorted(counts, q * counts[-1]) for q in (0.1, 0.5, 0.9)]
+    low, middle, high = (float(values[order][min(p, len(values) - 1)]) for p in points)
+    return f"median {middle:,.1f} s (10%: {low:,.1f} s, 90%: {high:,.1f} s)"

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from policies.fifo import FIFO
+from policies.reference import ReferenceBlockManager
+from policies.uncached import UncachedBlockManager
+from policies.vllm import VLLMBlockManager
+from sim.cli import main
+from sim.errors import ConfigError
+from sim.explain import explain, shared_prefixes
+from sim.keys import ChunkKeys
+from sim.misses import CLASSES
+from sim.replay import replay
+from sim.request import Request
+from sim.workload import Workload
+from workloads.mooncake import Mooncake
+from workloads.shared_prefix import SharedPrefix
+
+
+class Listed(Workload):
+    """Prompts of whole ids of 4 tokens, one second apart; a list of (ids, tokens, session)."""
+
+    def __init__(self, *prompts: tuple[list[int], int, str]) -> None:
+        self.block_size = 4
+        self.prompts = prompts
+
+    def __iter__(self) -> Any:
+        for i, (ids, length, session) in enumerate(self.prompts):
+            keys = ChunkKeys(ids, 4, 4, length, length + 1, -1 - i)
+            yield Request(i, keys, length, 1, float(i), session=session)
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+def test_regret_by_hand() -> None:
+    """4 blocks: A (2 blocks) is evicted by B (4) at 1 s, wanted at 2 s: 2 blocks, 1 s, by A."""
+    a, b = ([1, 2, 3], 9, "A"), ([5, 6, 7, 8], 16, "B")
+    found = explain(VLLMBlockManager(4, 4, null_block=False), Listed(a, b, a))
+    table = found.evictions
+    first = table[table["session"] == "A"].iloc[0]
+    assert (first["time"], first["start"], first["num_blocks"]) == (1.0, 0, 2)
+    assert (first["lifetime"], first["idle"], first["num_uses"]) == (1.0, 1.0, 0)
+    assert (first["returned_after"], first["num_recomputed"]) == (1.0, 2)
+    regret = found.regret()
+    assert regret.loc["A", "recomputed_tokens"] == 8
+    assert regret.loc["B", "recomputed_tokens"] == 0
+
+
+def test_a_run_that_comes_back_in_parts() -> None:
+    """Of 4 evicted blocks 2 are wanted, later all 4: 2 + 2 are recomputed, none twice."""
+    long, short = ([1, 2, 3, 4, 9], 17, "A"), ([1, 2, 8], 9, "A")
+    other = ([21, 22, 23, 24, 25], 20, "B")
+    found = explain(
+        VLLMBlockManager(5, 4, null_block=False), Listed(long, other, short, other, long)
+    )
+    assert found.requests["lost"].sum() == 4 * found.evictions["num_recomputed"].sum()
+    assert found.evictions["num_recomputed"].max() <= 4
+
+
+@pytest.mark.parametrize("make", [VLLMBlockManager, ReferenceBlockManager])
+@pytest.mark.parametrize("decode", [False, True])
+def test_the_books_of_tokens_and_blocks_agree(make: Any, decode: bool) -> None:
+    """Hits, evictions and lost tokens are those of a plain replay; every lost block was evicted."""
+    workload = SharedPrefix(num_requests=300, num_prefixes=20, output_tokens=20)
+    manager = make(400)
+    found = explain(manager, workload, decode=decode)
+    plain = replay(make(400), workload, decode=decode)
+    assert found.requests["hit"].sum() == plain.hit_tokens
+    assert found.evictions["num_blocks"].sum() == plain.evicted_blocks > 0
+    assert found.requests["lost"].sum() == 16 * found.evictions["num_recomputed"].sum()
+    assert (found.requests[list(CLASSES)].sum(axis=1) == found.requests["num_prompt_tokens"]).all()
+    assert found.gaps["num_blocks"].sum() * 16 == plain.hit_tokens
+    assert sum(found.shares().values()) == pytest.approx(1)
+    answers = found.evictions["num_answer_blocks"].sum()
+    assert (answers > 0) == decode
+
+
+def test_spans_and_blocks_tell_the_same(kvsim_data: Path) -> None:
+    """By spans and block by block the same blocks are evicted at the same moments."""
+    workload = Mooncake(kvsim_data / "mooncake" / "synthetic_trace.jsonl.xz", limit=400)
+    tables = []
+    for make in (VLLMBlockManager, ReferenceBlockManager):
+        found = explain(make(2500, 512, eviction=FIFO()), workload)
+        rows = found.evictions.loc[found.evictions.index.repeat(found.evictions["num_blocks"])]
+        tables.append(rows.groupby("time").agg({"idle": ["count", "sum", "max"]}))
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_the_prefixes_that_could_save_most() -> None:
+    """Three requests of two sessions share two blocks: 2 x 8 tokens; then one more pair."""
+    rows = [([1, 2, 3], 10, "A"), ([1, 2, 4], 12, "B"), ([1, 2, 3], 12, "A"), ([7, 8], 8, "C")]
+    table = shared_prefixes(list(Listed(*rows)), 2)
+    assert list(table["reusable_tokens"]) == [16, 0]
+    assert list(table[["num_requests", "num_sessions", "num_tokens"]].iloc[0]) == [3, 2, 8]
+
+
+def test_a_manager_without_a_policy_is_refused() -> None:
+    """There is nothing to watch where nothing is cached."""
+    with pytest.raises(ConfigError, match="has no eviction policy of its own to watch"):
+        explain(UncachedBlockManager(64), SharedPrefix(num_requests=3))
+
+
+def test_the_command(kvsim_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What became of the tokens, evictions and their ages on stdout; the tables in a folder."""
+    trace = str(kvsim_data / "mooncake" / "synthetic_trace.jsonl.xz")
+    out = tmp_path / "e"
+    assert (
+        main(["explain", trace, "--num-blocks", "5000", "--policy", "s3fifo", "--out", str(out)])
+        == 0
+    )
+    text = capsys.readouterr().out
+    for word in ("prompt tokens", "wanted again", "lifetime", "reused after", "orphans"):
+        assert word in text
+    assert {path.stem for path in out.iterdir()} == {"requests", "evictions", "gaps", "prefixes"}
+    assert len(pd.read_parquet(out / "evictions.parquet")) > 0
