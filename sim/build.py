@@ -17,7 +17,7 @@ from typing import Any
 from sim.config import in_words
 from sim.errors import ConfigError
 from sim.names import CONTRACTS, Kind, a, find
-from sim.parameters import Parameters, alternatives
+from sim.parameters import Parameters, alternatives, takes_number
 from sim.place import BOOL_HINT, Place, blamed, did_you_mean, show
 
 
@@ -161,6 +161,8 @@ def _argument(
 ) -> Any:
     """*value* checked against the annotation; a plan where an object of ours is asked for."""
     hint = parameters.hints.get(name)
+    if isinstance(value, int | float) and takes_number(hint):
+        return parameters.check(name, value, place)  # a number may stand for an object
     for kind, contract in CONTRACTS.items():
         for one in alternatives(hint):
             if isinstance(one, type) and issubclass(one, contract) and value is not None:

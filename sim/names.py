@@ -11,33 +11,43 @@ from sim.cache import BlockManager, EvictionPolicy
 from sim.errors import ConfigError
 from sim.latency import LatencyModel
 from sim.place import Place, did_you_mean
+from sim.traffic import Arrivals, Lengths, Prompts
 from sim.workload import Workload
 
-Kind = Literal["manager", "policy", "workload", "latency"]
+Kind = Literal["manager", "policy", "workload", "latency", "arrivals", "prompts", "lengths"]
 
 CONTRACTS: dict[Kind, type] = {
     "manager": BlockManager,
     "policy": EvictionPolicy,
     "workload": Workload,
     "latency": LatencyModel,
+    "arrivals": Arrivals,
+    "prompts": Prompts,
+    "lengths": Lengths,
 }
 TABLES: dict[Kind, str] = {
     "manager": "policies:MANAGERS",
     "policy": "policies:POLICIES",
     "workload": "workloads:WORKLOADS",
     "latency": "sim.latency:LATENCIES",
+    "arrivals": "workloads:ARRIVALS",
+    "prompts": "workloads:PROMPTS",
+    "lengths": "workloads:LENGTHS",
 }
 NOUNS: dict[Kind, str] = {
     "manager": "block manager",
     "policy": "eviction policy",
     "workload": "workload",
     "latency": "latency model",
+    "arrivals": "arrival process",
+    "prompts": "prompt model",
+    "lengths": "length distribution",
 }
 
 
 def a(kind: Kind) -> str:
     """`a workload`, `an eviction policy`."""
-    return f"{'an' if kind == 'policy' else 'a'} {NOUNS[kind]}"
+    return f"{'an' if NOUNS[kind][0] in 'aeiou' else 'a'} {NOUNS[kind]}"
 
 
 def find(kind: Kind, use: str, place: Place) -> Callable[..., Any]:

@@ -10,6 +10,36 @@ WORKLOADS = {
     "own": "workloads.own:Own",
     "ragpulse": "workloads.ragpulse:RagPulse",
     "shared_prefix": "workloads.shared_prefix:SharedPrefix",
+    "synthetic": "workloads.synthetic:Synthetic",
     "text_log": "workloads.text_log:TextLog",
     "weka": "workloads.weka:Weka",
+}
+
+ARRIVALS = {
+    "bursty": "workloads.arrivals:Bursty",
+    "constant": "workloads.arrivals:Constant",
+    "diurnal": "workloads.arrivals:Diurnal",
+    "gamma": "workloads.arrivals:Gamma",
+    "poisson": "workloads.arrivals:Poisson",
+    "users": "workloads.arrivals:Users",
+    "weibull": "workloads.arrivals:Weibull",
+}
+
+PROMPTS = {
+    "agents": "workloads.agents:Agents",
+    "chat": "workloads.chat:Chat",
+    "documents": "workloads.retrieval:Documents",
+    "few_shot": "workloads.retrieval:FewShot",
+    "images": "workloads.retrieval:Images",
+    "parallel_sampling": "workloads.search:ParallelSampling",
+    "rag": "workloads.retrieval:Rag",
+    "shared_prompts": "workloads.shared_prompts:SharedPrompts",
+    "tree_search": "workloads.search:TreeSearch",
+}
+
+LENGTHS = {
+    "empirical": "workloads.length_models:Empirical",
+    "fixed": "workloads.length_models:Fixed",
+    "geometric": "workloads.length_models:Geometric",
+    "lognormal": "workloads.length_models:Lognormal",
 }
