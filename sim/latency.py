@@ -15,6 +15,8 @@ LATENCIES = {
     "constant": "sim.latency:Constant",
     "linear": "sim.latency:Linear",
     "roofline": "sim.latency:Roofline",
+    "profile": "sim.profiled:Profiled",
+    "dynamo": "sim.dynamo_polynomial:DynamoPolynomial",
 }
 
 

@@ -1,29 +1,22 @@
-"""KV-cache bytes per token of well-known models.
+"""KV-cache bytes per token of well-known models, from their profiles in `configs/models`.
 
 A token's KV takes 2 * layers * KV heads * head dimension numbers of 2 bytes (bf16); with multi-head
-latent attention, layers * (latent + rotary dimension). Dimensions are those of the models' public
-Hugging Face `config.json`. An fp8 cache takes half.
+latent attention, layers * (latent + rotary dimension). An fp8 cache takes half.
 """
 
 from __future__ import annotations
 
 from sim.errors import ConfigError
+from sim.model_profile import ModelProfile
 from sim.place import did_you_mean
+from sim.profiles import profile_names
+
+_MODELS = {name: ModelProfile.read(name) for name in profile_names("models")}
 
 KV_BYTES_PER_TOKEN = {
-    "llama-3.1-8b": 2 * 32 * 8 * 128 * 2,
-    "llama-3.1-70b": 2 * 80 * 8 * 128 * 2,
-    "llama-3.1-405b": 2 * 126 * 8 * 128 * 2,
-    "qwen2.5-7b": 2 * 28 * 4 * 128 * 2,
-    "qwen2.5-72b": 2 * 80 * 8 * 128 * 2,
-    "qwen3-8b": 2 * 36 * 8 * 128 * 2,
-    "qwen3-32b": 2 * 64 * 8 * 128 * 2,
-    "qwen3-30b-a3b": 2 * 48 * 4 * 128 * 2,
-    "qwen3-235b-a22b": 2 * 94 * 4 * 128 * 2,
-    "mistral-7b": 2 * 32 * 8 * 128 * 2,
-    "mixtral-8x7b": 2 * 32 * 8 * 128 * 2,
-    "deepseek-v3": 61 * (512 + 64) * 2,
-    "kimi-k2": 61 * (512 + 64) * 2,
+    name: int(model.kv_bytes_per_token())
+    for name, model in _MODELS.items()
+    if not model.num_window_layers
 }
 """For models in which every layer keeps every token: one pool of equal blocks."""
 
