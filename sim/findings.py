@@ -18,7 +18,7 @@ from sim.sweep_plots import SIZE, axis_words, focus, sweep_axis
 class Findings:
     """The answers to a study's question, and the numbers behind them.
 
-    *near*: the runs at the point where the policies differ most. *table*: `Results.compare` with
+    *near*: the runs at the point where these policies differ most. *table*: `Results.compare` with
     the baseline. *winner*: who hits most there, of the policies that cannot see the future.
     """
 
@@ -41,9 +41,9 @@ class Findings:
     ) -> Findings:
         """*offline*: policies that know the future; *target*: a hit rate to find the memory for."""
         baseline = baseline or str(results.summary["policy"].iloc[0])
-        online = results.summary[~results.summary["policy"].isin(offline)]
-        near = focus(results)
-        at = near.summary[near.summary["policy"].isin(online["policy"])]
+        online = [name for name in dict.fromkeys(results.summary["policy"]) if name not in offline]
+        near = focus(results, online if len(online) > 1 else ())
+        at = near.summary[near.summary["policy"].isin(online)]
         at = near.summary if at.empty else at
         winner = str(_best(at)["policy"])
         several = results.summary["policy"].nunique() > 1
@@ -52,7 +52,8 @@ class Findings:
 
     def sentences(self) -> list[str]:
         """The answer, most important first; **bold** as in Markdown."""
-        said = [self._winner(), self._everywhere(), self._gap(), self._memory(), self._latency()]
+        said = [self._winner(), self._along(), self._everywhere(), self._prophets()]
+        said += [self._gap(), self._memory(), self._latency()]
         return [sentence for sentence in said if sentence]
 
     def place(self) -> str:
@@ -60,10 +61,10 @@ class Findings:
         row = self.near.summary.iloc[0]
         parts = []
         for name in self.results.axes:
-            if self.results.summary[name].nunique() > 1:
+            if name != "seed" and self.results.summary[name].nunique() > 1:
                 value = row[name]
-                text = f"{value:,}" if isinstance(value, int | np.integer) else str(value)
-                unit = f"{text} blocks" if name == SIZE else f"{name.rpartition('.')[2]} {text}"
+                text = _word(value)
+                unit = f"{text} blocks" if name == SIZE else f"{axis_words(name)} {text}"
                 parts.append(unit)
         return f"at {', '.join(parts)}" if parts else ""
 
@@ -85,9 +86,8 @@ class Findings:
         best = self._row(self.winner)
         if isnan(best["hit_rate"]):
             return "No prompt token was looked up in a cache."
-        place = self.place()
-        where = f"{place[0].upper()}{place[1:]}, " if place else ""
-        if len(self.near.summary) == 1:
+        where = self._where()
+        if len(set(self.near.summary["policy"]) - self.offline) < 2:
             return f"{where}**{self.winner}** hits **{best['hit_rate']:.1%}** of the prompt tokens."
         if self.winner == self.baseline:
             rest = self.near.summary[~self.near.summary["policy"].isin(self.offline)]
@@ -108,6 +108,41 @@ class Findings:
             f"{100 * row['difference']:+.1f} points against {self.baseline} "
             f"({_interval(row)}).{verdict}"
         )
+
+    def _along(self) -> str:
+        """Where a policy that stands alone hits least and most."""
+        axis = sweep_axis(self.results)
+        online = set(self.results.summary["policy"]) - self.offline
+        if axis is None or len(online) != 1:
+            return ""
+        rows = self.results.summary[self.results.summary["policy"].isin(online)]
+        if any(rows[n].nunique() > 1 for n in self.results.axes if n not in (axis, "seed")):
+            return ""
+        means = rows.groupby(axis, sort=False)["hit_rate"].mean()
+        if means.nunique() < 2:
+            return ""
+        low, high = (means.index[int(i)] for i in (means.argmin(), means.argmax()))
+        return (
+            f"By {axis_words(axis)}, its hit rate goes from {means.min():.1%} at {_word(low)} to "
+            f"{means.max():.1%} at {_word(high)}."
+        )
+
+    def _prophets(self) -> str:
+        """What policies hit that are shown the future."""
+        said = []
+        for name in self.near.summary["policy"]:
+            row = self._difference(str(name))
+            if name in self.offline and row is not None:
+                points = f"{100 * row['difference']:+.1f} points against {self.baseline}"
+                said.append(
+                    f"{name}, which is shown the future, hits {row['value']:.1%} ({points})"
+                )
+        return f"{self._where()}{'; '.join(said)}." if said else ""
+
+    def _where(self) -> str:
+        """`place` as the beginning of a sentence."""
+        place = self.place()
+        return f"{place[0].upper()}{place[1:]}, " if place else ""
 
     def _everywhere(self) -> str:
         """How it fares at the other points."""
@@ -139,8 +174,7 @@ class Findings:
             return ""
         places: dict[str, list[str]] = {}
         for value, policy in best.items():
-            text = f"{value:,}" if isinstance(value, int | float) else str(value)
-            places.setdefault(str(policy), []).append(text)
+            places.setdefault(str(policy), []).append(_word(value))
         won = [f"{policy} at {', '.join(at)}" for policy, at in places.items()]
         return f" The best by {axis_words(axis)}: {'; '.join(won)}."
 
@@ -196,6 +230,11 @@ class Findings:
             f"p95 {_seconds(one['ttft_p95'])} with {self.winner}; "
             f"{_seconds(other['ttft_p50'])} and {_seconds(other['ttft_p95'])} with {self.baseline}."
         )
+
+
+def _word(value: object) -> str:
+    """A value of an axis in a sentence."""
+    return f"{value:,}" if isinstance(value, int | np.integer) else str(value)
 
 
 def _best(rows: pd.DataFrame) -> pd.Series[Any]:

@@ -6,7 +6,7 @@ lines are means and bands reach from the lowest to the highest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,12 +51,17 @@ def sweep_axis(results: Results) -> str | None:
     return next(iter([*numbers, *varied]), None)
 
 
-def focus(results: Results) -> Results:
-    """The runs at the one point where the policies' hit rates differ most, at its first seed."""
+def focus(results: Results, policies: Collection[str] = ()) -> Results:
+    """The runs at the one point where hit rates differ most, at its first seed.
+
+    *policies*: whose hit rates; all by default.
+    """
     if not results.axes:
         return results
     names = list(results.axes)
-    spread = results.summary.groupby(names, sort=False, dropna=False)["hit_rate"].agg(np.ptp)
+    table = results.summary
+    table = table[table["policy"].isin(policies)] if policies else table
+    spread = table.groupby(names, sort=False, dropna=False)["hit_rate"].agg(np.ptp)
     at = spread.fillna(-1).idxmax()
     values = at if isinstance(at, tuple) else (at,)
     chosen = dict(zip(names, values, strict=True))
