@@ -21,6 +21,7 @@ ARRIVALS = {
     "diurnal": "workloads.arrivals:Diurnal",
     "gamma": "workloads.arrivals:Gamma",
     "poisson": "workloads.arrivals:Poisson",
+    "servegen": "workloads.servegen:ServeGen",
     "users": "workloads.arrivals:Users",
     "weibull": "workloads.arrivals:Weibull",
 }
@@ -31,8 +32,8 @@ PROMPTS = {
     "documents": "workloads.retrieval:Documents",
     "few_shot": "workloads.retrieval:FewShot",
     "images": "workloads.retrieval:Images",
-    "parallel_sampling": "workloads.search:ParallelSampling",
     "rag": "workloads.retrieval:Rag",
+    "sampling": "workloads.search:ParallelSampling",
     "shared_prompts": "workloads.shared_prompts:SharedPrompts",
     "tree_search": "workloads.search:TreeSearch",
 }
@@ -42,4 +43,5 @@ LENGTHS = {
     "fixed": "workloads.length_models:Fixed",
     "geometric": "workloads.length_models:Geometric",
     "lognormal": "workloads.length_models:Lognormal",
+    "servegen": "workloads.servegen:ServeGenLengths",
 }
