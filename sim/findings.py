@@ -134,10 +134,23 @@ class Findings:
             row = self._difference(str(name))
             if name in self.offline and row is not None:
                 points = f"{100 * row['difference']:+.1f} points against {self.baseline}"
-                said.append(
-                    f"{name}, which is shown the future, hits {row['value']:.1%} ({points})"
-                )
+                text = f"{name}, which is shown the future, hits {row['value']:.1%} ({points})"
+                said.append(f"{text}{self._where_clear(str(name))}")
         return f"{self._where()}{'; '.join(said)}." if said else ""
+
+    def _where_clear(self, policy: str) -> str:
+        """The settings at which *policy* clearly beats the baseline."""
+        axis = sweep_axis(self.results)
+        rows = self.table[self.table["policy"] == policy]
+        better = rows[rows["is_clear"] & (rows["difference"] > 0)]
+        if axis is None or axis == SIZE or axis not in rows:
+            return ""
+        if len(better) == len(rows):
+            return f"; it is clearly better than {self.baseline} at every {axis_words(axis)}"
+        places = ", ".join(_word(value) for value in better[axis])
+        if not places:
+            return f"; it is nowhere clearly better than {self.baseline}"
+        return f"; it is clearly better than {self.baseline} at {axis_words(axis)} {places}"
 
     def _where(self) -> str:
         """`place` as the beginning of a sentence."""

@@ -32,7 +32,7 @@ class Parameters:
     @classmethod
     def of(cls, target: Callable[..., Any], *, without: tuple[str, ...] = ()) -> Parameters:
         """The parameters of *target*, leaving out those that the caller itself supplies."""
-        every = inspect.signature(target).parameters.values()
+        every = _signature(target).parameters.values()
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         by_name = {p.name: p for p in every if p.kind in named and p.name not in without}
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in every)
@@ -59,6 +59,14 @@ class Parameters:
             for name, p in self.by_name.items()
         ]
         return ", ".join(texts + ["..."] * self.takes_any) or "nothing"
+
+
+def _signature(target: Callable[..., Any]) -> inspect.Signature:
+    """What *target* takes; of a class, what its `__init__` does, whatever its `__new__` takes."""
+    if not isinstance(target, type) or target.__init__ is object.__init__:  # type: ignore[misc]
+        return inspect.signature(target)
+    whole = inspect.signature(target.__init__)  # type: ignore[misc]
+    return whole.replace(parameters=list(whole.parameters.values())[1:])
 
 
 def checked(hint: Any, value: Any, place: Place) -> Any:
