@@ -2,17 +2,26 @@
 
 WORKLOADS = {
     "bailian": "workloads.bailian:Bailian",
+    "block_size": "workloads.transforms:BlockSize",
+    "close_loop": "workloads.close_loop:CloseLoop",
     "dynamo": "workloads.dynamo:Dynamo",
     "kv_events": "workloads.kv_events:KVEvents",
     "lengths": "workloads.lengths:Lengths",
+    "link_answers": "workloads.link_answers:LinkAnswers",
+    "merge": "workloads.transforms:Merge",
     "mooncake": "workloads.mooncake:Mooncake",
     "objects": "workloads.objects:Objects",
     "own": "workloads.own:Own",
+    "poissonise": "workloads.transforms:Poissonise",
     "ragpulse": "workloads.ragpulse:RagPulse",
+    "sample_sessions": "workloads.transforms:SampleSessions",
+    "scale": "workloads.transforms:Scale",
     "shared_prefix": "workloads.shared_prefix:SharedPrefix",
     "synthetic": "workloads.synthetic:Synthetic",
+    "tenants": "workloads.transforms:Tenants",
     "text_log": "workloads.text_log:TextLog",
     "weka": "workloads.weka:Weka",
+    "window": "workloads.transforms:Window",
 }
 
 ARRIVALS = {

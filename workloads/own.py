@@ -23,6 +23,7 @@ from workloads.bad_rows import BadRows
 from workloads.data import find
 from workloads.lines import parse
 from workloads.own_rows import VERSION, rows
+from workloads.scoped_keys import ScopedKeys
 
 HASHES = ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor")
 
@@ -106,7 +107,7 @@ class Own(Workload):
         fields.check_length(num_prompt + num_output, self.block_size, "the number of tokens")
         request = Request(
             name,
-            _keys(row, num_prompt, num_prompt + num_output, self.block_size),
+            _scoped_keys(row, num_prompt, num_prompt + num_output, self.block_size),
             num_prompt,
             num_output,
             fields.time(row, "arrival_time", "seconds") * self.time_scale,
@@ -126,6 +127,16 @@ class Own(Workload):
         if missing:
             raise ValueError(f"hints has no {', '.join(missing)}, which the header promises")
         return request
+
+
+def _scoped_keys(
+    row: fields.Record, num_prompt: int, num_tokens: int, block_size: int
+) -> BlockKeys:
+    """The content of a row, seen only by its owners."""
+    keys = _keys(row, num_prompt, num_tokens, block_size)
+    for scope in reversed(_texts(row, "scopes")):
+        keys = ScopedKeys(keys, scope)
+    return keys
 
 
 def _keys(row: fields.Record, num_prompt: int, num_tokens: int, block_size: int) -> BlockKeys:

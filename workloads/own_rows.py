@@ -20,6 +20,7 @@ from sim.keys import BlockKeys, ChunkKeys, SegmentKeys, TokenKeys
 from sim.request import Request
 from sim.workload import Workload
 from workloads.lines import lines
+from workloads.scoped_keys import ScopedKeys
 
 VERSION = 1
 BATCH = 4096  # rows
@@ -153,6 +154,9 @@ def _content(keys: BlockKeys, request: Request) -> dict[str, Any]:
         return {"ids": list(keys.ids), "ends": list(keys.ends), **few}
     if type(keys) is TokenKeys:
         return _tokens(keys)
+    if type(keys) is ScopedKeys:
+        inner = _content(keys.keys, request)
+        return inner | {"scopes": [str(keys.scope), *inner.get("scopes", ())]}
     raise ConfigError(
         f"request {request.request_id!r}: keys of type {type(keys).__name__} cannot be written"
     )

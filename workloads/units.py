@@ -6,8 +6,9 @@ from collections.abc import Hashable, Sequence
 from itertools import accumulate, repeat
 from typing import NamedTuple
 
-from sim.keys import ChunkKeys, SegmentKeys
+from sim.keys import BlockKeys, ChunkKeys, SegmentKeys
 from sim.request import Request
+from workloads.scoped_keys import ScopedKeys
 
 
 class Units(NamedTuple):
@@ -23,7 +24,13 @@ def units(request: Request) -> Units:
     A partial last chunk counts if it has a name of its own (Mooncake). Segments that reach into the
     answer are no part of the prompt.
     """
-    keys, num_prompt = request.keys, request.num_prompt_tokens
+    return _units(request.keys, request.num_prompt_tokens)
+
+
+def _units(keys: BlockKeys, num_prompt: int) -> Units:
+    if isinstance(keys, ScopedKeys):
+        names, ends = _units(keys.keys, num_prompt)
+        return Units([(keys.scope, name) for name in names], ends)
     if isinstance(keys, ChunkKeys):
         chunk, named = keys.chunk_size, min(keys.num_prompt_tokens, num_prompt)
         # What is named beyond the prompt is the answer; the chunk between the two is not counted.

@@ -2,8 +2,9 @@
 
 A line is one session: `{"id", "block_size": 64, "hash_id_scope": "local", "requests": [...]}`; a
 request is `{"t": s, "in": tokens, "out": tokens, "hash_ids": [...]}` with floor(in / 64) ids: the
-partial block at the end has none. An entry with `requests` of its own is a sub-agent: its times
-count from its `t`, its ids are the session's. Source: callanjfox/kv-cache-tester, `traces/`.
+partial block at the end has none. It may have `api_time` and `think_time`, in seconds. An entry
+with `requests` of its own is a sub-agent: its times count from its `t`, its ids are the session's.
+Source: callanjfox/kv-cache-tester, `traces/`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Row(NamedTuple):
     num_prompt: int
     num_output: int
     hash_ids: list[int]
+    hints: dict[str, Any]
 
 
 class Weka(Workload):
@@ -48,9 +50,13 @@ class Weka(Workload):
     overlap. Ties keep the order of the file.
 
     Ids are local to a session, so nothing is shared between sessions. A prompt's tokens behind its
-    last id and the answer are never shared. An answer of 0 tokens is raised to 1, which an engine
+    last id and the answer are never shared. Hints: `api_s` and `think_s`, how long the answer and
+    the pause before it took (None where it is not recorded); `agent`, which sub-agent of the
+    session asks (None: the session itself). An answer of 0 tokens is raised to 1, which an engine
     samples at least, and noted. TraceError at the first line that breaks the format.
     """
+
+    hints = frozenset({"api_s", "think_s", "agent"})
 
     def __init__(
         self,
@@ -85,9 +91,8 @@ class Weka(Workload):
                 num_prompt + num_output,
                 -1 - row,
             )
-            yield Request(
-                row, keys, num_prompt, num_output, arrival, session=self.session_ids[session]
-            )
+            name, hints = self.session_ids[session], self._hints[row]
+            yield Request(row, keys, num_prompt, num_output, arrival, session=name, hints=hints)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -126,21 +131,22 @@ class Weka(Workload):
             raise ValueError(
                 f"hash_id_scope is {short_repr(value['hash_id_scope'])}; only local is known"
             )
-        return str(value.get("id", len(self.session_ids))), list(self._rows_of(value, 0.0))
+        return str(value.get("id", len(self.session_ids))), list(self._rows_of(value, 0.0, None))
 
-    def _rows_of(self, entry: dict[str, Any], start: float) -> Iterator[Row]:
+    def _rows_of(self, entry: dict[str, Any], start: float, agent: str | None) -> Iterator[Row]:
         """The requests of a session or sub-agent that began *start* seconds into the session."""
         entries = _field(entry, "requests")
         if type(entries) is not list or any(type(item) is not dict for item in entries):
             raise ValueError(f"requests is {short_repr(entries)}; it must list JSON objects")
-        for item in entries:
-            time = start + _time(item)
+        for i, item in enumerate(entries):
+            time = start + _time(item, "t")
             if "requests" in item:
-                yield from self._rows_of(item, time)
+                name = f"{i}" if agent is None else f"{agent}.{i}"
+                yield from self._rows_of(item, time, name)
             else:
-                yield self._row(item, time)
+                yield self._row(item, time, agent)
 
-    def _row(self, item: dict[str, Any], time: float) -> Row:
+    def _row(self, item: dict[str, Any], time: float, agent: str | None) -> Row:
         num_prompt, num_output = _whole(item, "in", 1), _whole(item, "out", 0)
         if (num_prompt + num_output) // self.block_size >> POSITION_BITS:
             raise ValueError(
@@ -156,13 +162,17 @@ class Weka(Workload):
                 f"hash_ids has {len(hash_ids)} ids; {num_prompt} tokens of in need {expected} "
                 f"(one per full block of {self.trace_block_size})"
             )
-        return Row(time, num_prompt, num_output, hash_ids)
+        hints = {
+            name: None if item.get(source) is None else _time(item, source)
+            for name, source in (("api_s", "api_time"), ("think_s", "think_time"))
+        }
+        return Row(time, num_prompt, num_output, hash_ids, hints | {"agent": agent})
 
     def _sort(self, columns: _Columns) -> None:
         """Keep the columns in order of arrival, as numpy arrays."""
         times = np.frombuffer(columns.times)
         order = np.argsort(times, kind="stable")
-        self._rows, self._arrivals = order, times[order]
+        self._rows, self._arrivals, self._hints = order, times[order], columns.hints
         offsets = np.cumsum([0, *columns.num_ids])
         self._starts, self._stops = offsets[:-1][order], offsets[1:][order]
         outputs = np.frombuffer(columns.outputs, dtype=np.int64)
@@ -185,6 +195,7 @@ class _Columns:
         self.times = array("d")  # s
         self.sessions, self.num_ids = array("q"), array("q")
         self.prompts, self.outputs = array("q"), array("q")
+        self.hints: list[dict[str, Any]] = []
 
     def add(self, start: float, session: int, row: Row) -> None:
         self.times.append(start + row.time)
@@ -192,6 +203,7 @@ class _Columns:
         self.num_ids.append(len(row.hash_ids))
         self.prompts.append(row.num_prompt)
         self.outputs.append(row.num_output)
+        self.hints.append(row.hints)
 
 
 def _field(entry: dict[str, Any], name: str) -> Any:
@@ -200,10 +212,10 @@ def _field(entry: dict[str, Any], name: str) -> Any:
     return entry[name]
 
 
-def _time(entry: dict[str, Any]) -> float:
-    value = _field(entry, "t")
+def _time(entry: dict[str, Any], name: str) -> float:
+    value = _field(entry, name)
     if type(value) not in (int, float) or not 0 <= value <= LONGEST_SPAN:
-        raise ValueError(f"t is {short_repr(value)}; it must be seconds, 0 to {LONGEST_SPAN}")
+        raise ValueError(f"{name} is {short_repr(value)}; it must be seconds, 0 to {LONGEST_SPAN}")
     return float(value)
 
 
