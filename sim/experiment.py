@@ -161,7 +161,9 @@ class Experiment:
             "kv_bytes_per_token": self.cache["kv_bytes_per_token"],
             "block_size": manager.block_size,
         }
-        return Results.from_run(label, record.requests, record.series, record.totals, settings)
+        columns = (record.requests, record.series)
+        results = Results.from_run(label, *columns, record.totals, settings)
+        return results if workload.has_content else results.without_hit_rates()
 
     @property
     def decode(self) -> bool:

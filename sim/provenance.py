@@ -66,12 +66,12 @@ class InputFiles:
         self._known: dict[Path, str] = {}
 
     def of(self, workload: Workload) -> dict[str, str]:
-        """File name -> SHA-256 of the file in the workload's attribute `path`, if it has one."""
-        path = getattr(workload, "path", None)
-        if path is None or not Path(path).is_file():
-            return {}
-        path = Path(path).resolve()
+        """File name -> SHA-256 of every file that *workload* was read from."""
+        paths = [path.resolve() for path in workload.inputs if path.is_file()]
+        return {path.name: self._sha256(path) for path in paths}
+
+    def _sha256(self, path: Path) -> str:
         if path not in self._known:
             with path.open("rb") as file:
                 self._known[path] = hashlib.file_digest(file, "sha256").hexdigest()
-        return {path.name: self._known[path]}
+        return self._known[path]

@@ -15,7 +15,7 @@ import pandas as pd
 
 from sim.axes import Setting
 from sim.errors import ConfigError, KvsimError
-from sim.summary import Number, headline, recount, summary_row
+from sim.summary import HIT_RATES, Number, headline, recount, summary_row
 
 REQUEST_COLUMNS = {
     "request_id": "id",
@@ -91,6 +91,12 @@ class Results:
         row = summary_row(label, request_table, totals, bytes_per_token, window)
         summary = pd.DataFrame([row]).astype({"policy": "string"})
         return cls(summary, request_table, series_table)
+
+    def without_hit_rates(self) -> Results:
+        """The same with NaN for every hit rate: the workload has lengths only, no content."""
+        summary = self.summary.assign(**dict.fromkeys(HIT_RATES, nan))
+        series = self.series.assign(hit_rate=nan, hit_rate_window=nan)
+        return Results(summary, self.requests, series)
 
     @classmethod
     def concat(cls, parts: Iterable[Results]) -> Results:

@@ -74,6 +74,9 @@ def summary_row(
     return row
 
 
+HIT_RATES = ("hit_rate", "mean_request_hit_ratio", "hit_rate_window")
+
+
 def recount(summary: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
     """The one row of *summary* with everything that is said of requests said of *requests*."""
     row: dict[str, Any] = {str(name): value for name, value in summary.iloc[0].items()}
@@ -85,6 +88,8 @@ def recount(summary: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
     }
     given = (row["kv_bytes_per_token"], row["hit_rate_window"])
     new = summary_row(str(row["policy"]), requests, totals, *given)
+    if isnan(float(row["hit_rate"])):  # nothing was known of hits before either
+        new |= dict.fromkeys(HIT_RATES, nan)
     return pd.DataFrame([row | new]).astype({"policy": "string"})
 
 

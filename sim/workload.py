@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from pathlib import Path
 
 from sim.request import Request
 
@@ -21,6 +22,12 @@ class Workload(ABC):
     hints: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     has_content: bool = True
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The files that the requests were read from: the attribute `path`, if there is one."""
+        path = getattr(self, "path", None)
+        return () if path is None else (Path(path),)
 
     @abstractmethod
     def __iter__(self) -> Iterator[Request]:

@@ -66,6 +66,7 @@ class Empirical(Lengths):
         if part not in ("prompt", "answer"):
             raise ConfigError(f"Empirical: part is {part!r}; it must be prompt or answer")
         trace = open_trace(path, format)
+        self.inputs = trace.inputs
         self.values = np.array(
             [r.num_prompt_tokens if part == "prompt" else r.max_tokens for r in trace],
             dtype=np.float64,

@@ -72,6 +72,10 @@ class RagPulse(Recorded):
                 "from there on",
             )
 
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        return (self.path, *(_sidecar_path(self.path, *one) for one in SIDECARS.items()))
+
     def _keys(self, row: int, start: int, stop: int, num_prompt: int, num_output: int) -> BlockKeys:
         ids, ends = self._id_view[start:stop].tolist(), self._ends[start:stop]
         named = ends[-1] if ends else 0
@@ -131,16 +135,21 @@ def _token_lengths(trace: Path) -> dict[int, int]:
     }
 
 
-def _sidecar(trace: Path, stem: str, name: str) -> Iterator[tuple[int, int]]:
+def _sidecar_path(trace: Path, stem: str, name: str) -> Path:
     found = sorted(trace.parent.glob(f"{stem}.jsonl*"))
     if not found:
         raise TraceError(
             f"{trace}: {stem}.jsonl is not beside it; it has the token_length of every {name}; "
             "copy it there from RAGPulse's data folder"
         )
-    for line, value in json_lines(found[0]):
+    return found[0]
+
+
+def _sidecar(trace: Path, stem: str, name: str) -> Iterator[tuple[int, int]]:
+    path = _sidecar_path(trace, stem, name)
+    for line, value in json_lines(path):
         try:
             row = fields.record(value)
             yield fields.whole(row, name, 0), fields.whole(row, "token_length")
         except ValueError as fault:
-            raise TraceError(f"{found[0]}:{line}: {fault}; correct the line") from None
+            raise TraceError(f"{path}:{line}: {fault}; correct the line") from None

@@ -58,6 +58,7 @@ class ServeGen(Arrivals):
         self.rate_scale = real_number("ServeGen", "rate_scale", rate_scale, above=0)
         self._windows: dict[int, list[tuple[int, Window]]] = defaultdict(list)
         source = find(path)
+        self.inputs = (source,)
         for client, name, data in _members(source, TRACE):
             for window in _windows(f"{source}: {name}", data):
                 self._windows[int(window.start // WINDOW)].append((client, window))
@@ -109,6 +110,7 @@ class ServeGenLengths(Lengths):
         if part not in ("prompt", "answer"):
             raise ConfigError(f"ServeGenLengths: part is {part!r}; it must be prompt or answer")
         source = find(path)
+        self.inputs = (source,)
         name = "input_tokens" if part == "prompt" else "output_tokens"
         shares: dict[int, float] = defaultdict(float)
         for _, file, data in _members(source, DATASET):

@@ -7,6 +7,7 @@ leaves the prompts as they are, and a longer workload begins with the shorter on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import numpy as np
 from sim.errors import ConfigError
 from sim.keys import POSITION_BITS, SegmentKeys
 from sim.request import Request
-from sim.traffic import Arrivals, Floats, Ints, Prompts, Turns
+from sim.traffic import Arrivals, Floats, Ints, Lengths, Prompts, Turns
 from sim.workload import Workload
 from workloads.arguments import real_number, whole_number
 from workloads.arrivals import Poisson
+from workloads.library import Library
 from workloads.shared_prompts import SharedPrompts
 from workloads.streams import seed_of, stream
 
@@ -58,6 +60,7 @@ class Synthetic(Workload):
         self.seed = whole("seed", seed, 0)
         num = whole("num_sessions", num_sessions, 1)
         arrivals, prompts = arrivals or Poisson(), prompts or SharedPrompts()
+        self._inputs = tuple(dict.fromkeys((*_inputs(arrivals), *_inputs(prompts))))
         self.closed_loop = closed_loop or arrivals.num_users is not None
         self._turns = turns = prompts.turns(num, seed_of(self.seed, "prompts"))
         self._check_lengths(turns)
@@ -76,6 +79,10 @@ class Synthetic(Workload):
         self._follows, self._pauses = plan.follows, plan.pauses
         self._order = np.argsort(plan.times, kind="stable")
         self._times = plan.times[self._order]
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        return self._inputs
 
     def __iter__(self) -> Iterator[Request]:
         turns, order = self._turns, self._order
@@ -185,6 +192,14 @@ class _Plan:
             leaves = last.setdefault(session, [])
             leaves[:] = [j for j in leaves if j not in before] + [i]
         self.times = np.array(times)
+
+
+def _inputs(part: object) -> Iterator[Path]:
+    """The files that a component, or a component of it, was read from."""
+    if isinstance(part, Arrivals | Prompts | Lengths | Library):
+        yield from getattr(part, "inputs", ())
+        for inner in vars(part).values():
+            yield from _inputs(inner)
 
 
 def _pick(num: int, weights: Floats, rng: np.random.Generator) -> Ints:

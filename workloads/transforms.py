@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -29,6 +30,10 @@ class Transform(Workload):
         self.block_size, self.hints = of.block_size, of.hints
         self.notes, self.has_content = of.notes, of.has_content
         self._num: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        return self.of.inputs
 
     def __len__(self) -> int:
         if self._num is None:
@@ -147,6 +152,10 @@ class Merge(Transform):
         self.hints = of.hints & other.hints
         self.notes += other.notes
         self.has_content = of.has_content and other.has_content
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        return (*self.of.inputs, *self.other.inputs)
 
     def __iter__(self) -> Iterator[Request]:
         parts = (self._part(number, one) for number, one in enumerate((self.of, self.other)))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from policies.vllm import VLLMBlockManager
+from sim import run
 from sim.errors import TraceError
 from sim.replay import replay
 from workloads.lengths import Lengths
@@ -90,3 +91,24 @@ def test_the_form_of_the_text_does_not_matter(tmp_path: Path) -> None:
         path.write_bytes(text.encode())
         found.append([(r.arrival_time, r.num_prompt_tokens, r.max_tokens) for r in Lengths(path)])
     assert found == [[(0, 10, 1), (1, 20, 2), (2, 30, 3)]] * 4
+
+
+def test_no_run_claims_a_hit_rate_without_content(csv: Write) -> None:
+    """Latencies, but no hit rate in any table; with a content model there is one."""
+    path = csv(BURST, *(f"{i},m,640,4,644,API log" for i in range(5)))
+    config = {
+        "cache": {"num_blocks": 4096, "block_size": 16},
+        "workload": {"use": "lengths", "path": str(path)},
+        "policies": {"lru": "vllm"},
+    }
+    bare = run(config)
+    assert (
+        bare.summary[["hit_rate", "mean_request_hit_ratio", "hit_rate_window"]]
+        .isna()
+        .to_numpy()
+        .all()
+    )
+    assert bare.series[["hit_rate", "hit_rate_window"]].isna().to_numpy().all()
+    assert bare.summary["ttft_p50"].notna().all()
+    modelled = run(config, overrides=["workload.num_prefixes=1"])
+    assert modelled.summary["hit_rate"].iloc[0] > 0.3

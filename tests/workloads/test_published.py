@@ -159,6 +159,7 @@ def test_ragpulse_restarts_its_clock(kvsim_data: Path) -> None:
     first = 82.0
     assert requests[3799].arrival_time == 604_453 - first
     assert requests[3800].arrival_time == 604_800 - first
+    assert len(workload.inputs) == 6
     assert any("restarts 1 time(s)" in note for note in workload.notes)
 
 

@@ -211,3 +211,15 @@ def test_yaml_nests_objects_and_numbers() -> None:
 def test_arguments_out_of_range_are_named(arguments: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         Synthetic(**arguments)
+
+
+def test_files_that_a_component_reads_are_inputs(tmp_path: Any) -> None:
+    """Lengths drawn from a trace deep inside a prompt model are part of what a run was made of."""
+    from pathlib import Path
+
+    from workloads.length_models import Empirical
+
+    sample = Path(__file__).parents[1] / "data" / "mooncake_sample.jsonl"
+    chat = Chat(prompt_tokens=Empirical(sample), answer_tokens=Empirical(sample, "answer"))
+    assert Synthetic(3, prompts=chat).inputs == (sample,)
+    assert Synthetic(3).inputs == ()
