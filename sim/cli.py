@@ -141,9 +141,7 @@ def _add_replay(commands: Any) -> None:
 
 def _add_trace_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("trace", metavar="TRACE", help="a file, as given or under $KVSIM_DATA")
-    command.add_argument(
-        "--format", default="mooncake", help="the workload that reads it (mooncake)"
-    )
+    command.add_argument("--format", help="the workload that reads it (detected)")
     command.add_argument(
         "--num-blocks", type=int, required=True, help="pool size; the null block is one of them"
     )
