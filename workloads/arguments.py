@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from numbers import Integral, Real
 from reprlib import repr as short_repr
 from typing import Any
@@ -25,6 +26,13 @@ def real_number(owner: str, name: str, value: Any, *, above: float | None = None
     if above is not None and not (is_number and value > above):
         raise _wrong(owner, name, value, f"a finite number above {above:g}")
     return float(value)
+
+
+def one_of(owner: str, name: str, value: str, choices: Collection[str]) -> str:
+    """*value*, if it is one of *choices*; ConfigError otherwise."""
+    if value not in choices:
+        raise _wrong(owner, name, value, f"one of {', '.join(choices)}")
+    return value
 
 
 def _wrong(owner: str, name: str, value: Any, rule: str) -> ConfigError:

@@ -6,9 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from sim.errors import ConfigError
 from sim.traffic import Lengths, Prompts, Turns
-from workloads.arguments import whole_number
+from workloads.arguments import one_of, whole_number
 from workloads.length_models import Geometric, Lognormal, lengths_of, whole
 from workloads.library import Library
 from workloads.streams import stream
@@ -51,9 +50,7 @@ class Chat(Prompts):
         self._thinking = given(think_s, Lognormal(30), "think_s")
         self._summaries = lengths_of(summary_tokens, "Chat", "summary_tokens")
         self.max_context = whole_number("Chat", "max_context", max_context, 1)
-        self.when_full = when_full
-        if when_full not in ("end", "truncate", "compact"):
-            raise ConfigError(f"Chat: when_full is {when_full!r}; one of end, truncate, compact")
+        self.when_full = one_of("Chat", "when_full", when_full, ("end", "truncate", "compact"))
 
     def turns(self, num_sessions: int, seed: np.random.SeedSequence) -> Turns:
         build = TurnBuilder(self._prompts.num)

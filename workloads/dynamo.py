@@ -28,8 +28,8 @@ class Dynamo(Recorded):
     """
 
     format_name: ClassVar[str] = "Dynamo request"
-    unit: ClassVar[str] = "milliseconds"
-    units_per_second: ClassVar[float] = 1000.0
+    unit: str = "milliseconds"
+    units_per_second: float = 1000.0
     time_field: str = "request_received_ms"
     hints = frozenset({"tool", "cached_tokens", "ttft_s", "total_s"})
 

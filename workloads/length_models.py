@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.errors import ConfigError
 from sim.traffic import Floats, Ints, Lengths
-from workloads.arguments import real_number
+from workloads.arguments import one_of, real_number
 from workloads.detect import open_trace
 
 LONGEST = 2**30  # tokens; no context is longer
@@ -63,8 +63,7 @@ class Empirical(Lengths):
         part: Literal["prompt", "answer"] = "prompt",
         format: str | None = None,
     ) -> None:
-        if part not in ("prompt", "answer"):
-            raise ConfigError(f"Empirical: part is {part!r}; it must be prompt or answer")
+        one_of("Empirical", "part", part, ("prompt", "answer"))
         trace = open_trace(path, format)
         self.inputs = trace.inputs
         self.values = np.array(

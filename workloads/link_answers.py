@@ -13,6 +13,7 @@ from sim.errors import ConfigError
 from sim.keys import ChunkKeys
 from sim.request import Request
 from sim.workload import Workload
+from workloads.arguments import one_of
 from workloads.transforms import Transform
 
 How = Literal["declared", "inferred", "both"]
@@ -33,8 +34,7 @@ class LinkAnswers(Transform):
 
     def __init__(self, of: Workload, how: How = "both") -> None:
         super().__init__(of)
-        if how not in ("declared", "inferred", "both"):
-            raise ConfigError(f"LinkAnswers: how is {how!r}; it must be declared, inferred or both")
+        one_of("LinkAnswers", "how", how, ("declared", "inferred", "both"))
         self.num_declared = self.num_inferred = 0
         self._links: dict[int | str, ChunkKeys] = {}
         self._find(how)

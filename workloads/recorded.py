@@ -82,8 +82,8 @@ class Recorded(Workload):
     """
 
     format_name: ClassVar[str]
-    units_per_second: ClassVar[float] = 1.0
-    unit: ClassVar[str] = "seconds"
+    units_per_second: float = 1.0
+    unit: str = "seconds"
     time_field: str = "timestamp"
 
     trace_block_size: int

@@ -6,9 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from sim.errors import ConfigError
 from sim.traffic import Lengths, Prompts, Turns
-from workloads.arguments import real_number, whole_number
+from workloads.arguments import one_of, real_number, whole_number
 from workloads.length_models import Geometric, Lognormal, lengths_of, whole
 from workloads.library import Library
 from workloads.streams import stream
@@ -61,9 +60,7 @@ class Rag(_Asking):
         self._passages = Library("Rag", "passage", num_passages, zipf, passage)
         self._system = Library("Rag", "system", 1, 0.0, system_tokens)
         self.num_retrieved = whole_number("Rag", "num_retrieved", num_retrieved, 1)
-        self.order = order
-        if order not in ("retrieved", "popular", "sorted"):
-            raise ConfigError(f"Rag: order is {order!r}; one of retrieved, popular, sorted")
+        self.order = one_of("Rag", "order", order, ("retrieved", "popular", "sorted"))
 
     def turns(self, num_sessions: int, seed: np.random.SeedSequence) -> Turns:
         build = TurnBuilder(1)

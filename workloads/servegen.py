@@ -20,10 +20,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from sim.errors import ConfigError, TraceError
+from sim.errors import TraceError
 from sim.traffic import Arrivals, Floats, Lengths
 from workloads import fields
-from workloads.arguments import real_number
+from workloads.arguments import one_of, real_number
 from workloads.data import find
 from workloads.lines import fields as csv_fields
 from workloads.lines import parse
@@ -107,8 +107,7 @@ class ServeGenLengths(Lengths):
     def __init__(
         self, path: str | os.PathLike[str], part: Literal["prompt", "answer"] = "prompt"
     ) -> None:
-        if part not in ("prompt", "answer"):
-            raise ConfigError(f"ServeGenLengths: part is {part!r}; it must be prompt or answer")
+        one_of("ServeGenLengths", "part", part, ("prompt", "answer"))
         source = find(path)
         self.inputs = (source,)
         name = "input_tokens" if part == "prompt" else "output_tokens"

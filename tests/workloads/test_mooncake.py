@@ -355,3 +355,23 @@ def test_public_traces_have_their_published_statistics(
     assert requests[-1].arrival_time == pytest.approx(span)
     assert workload.notes == ()
     assert [r.request_id for r in requests] == list(range(num_requests))
+
+
+def test_other_files_of_this_shape(trace: Write) -> None:
+    """Seconds, no id for the partial block, ids that count anew in each session."""
+    rows = [
+        {"timestamp": 5, "input_length": 1100, "output_length": 2, "hash_ids": [1, 2], "chat": "a"},
+        {"timestamp": 7, "input_length": 1100, "output_length": 2, "hash_ids": [1, 2], "chat": "b"},
+        {"timestamp": 9, "input_length": 1600, "output_length": 2, "hash_ids": [1, 2, 3],
+         "chat": "a"},
+    ]  # fmt: skip
+    path = trace(*rows)
+    options: dict[str, Any] = {"time_unit": "s", "tail": "floor", "session_field": "chat"}
+    local = Mooncake(path, id_scope="session", **options)
+    assert [(r.arrival_time, r.session) for r in local] == [(0, "a"), (2, "b"), (4, "a")]
+    assert hits(path, id_scope="session", **options) == [0, 0, 2]
+    assert hits(path, **options) == [0, 2, 2]
+    with pytest.raises(ConfigError, match="name the session_field too"):
+        Mooncake(path, id_scope="session")
+    with pytest.raises(ConfigError, match="tail is 'round'; it must be one of ceil, floor"):
+        Mooncake(path, tail="round")  # type: ignore[arg-type]
