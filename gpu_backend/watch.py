@@ -163,7 +163,7 @@ def _num_known(request: Request) -> int:
     """How many tokens of *request* are known; drafted tokens are not among them."""
     if isinstance(request.keys, TokenKeys):
         return len(request.keys.tokens(0, len(request.keys) + 1))
-    return request.num_prompt_tokens + request.max_tokens
+    return request.num_prompt_tokens + max(request.max_tokens, request.num_output_tokens)
 
 
 def watch(manager: BlockManager) -> Watch:
