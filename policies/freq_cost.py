@@ -10,8 +10,6 @@ it leaves unreachable blocks behind. Scores change all the time and are refreshe
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from policies.decaying import Decaying
 from sim.cache import Span
 from sim.request import Request
@@ -22,7 +20,7 @@ LEAST_AGE = 1e-3  # seconds; below it rates mean nothing
 class FreqCost(Decaying):
     """Evict the smallest uses / age x length^*alpha*; *refresh* as in `Decaying`."""
 
-    max_span: ClassVar[int | None] = 1
+    max_span = 1
 
     def __init__(self, alpha: float = 2.0, refresh: float = 0.1) -> None:
         super().__init__(refresh)

@@ -12,8 +12,6 @@ made for managers that evict leaves. Under others it leaves unreachable blocks b
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from policies.aging import Aging
 from sim.cache import Span
 from sim.errors import ConfigError
@@ -23,7 +21,7 @@ from sim.request import Request
 class GDSF(Aging):
     """Evict the smallest clock + uses x cost; *crossover_tokens*: context that doubles the cost."""
 
-    max_span: ClassVar[int | None] = 1
+    max_span = 1
 
     def __init__(self, crossover_tokens: float = 30_000) -> None:
         if not crossover_tokens > 0:

@@ -18,7 +18,7 @@ from sim.request import Request
 class HeldArray(EvictionPolicy):
     """Keeps the held blocks in `held`, for a policy that draws from them with `rng`."""
 
-    max_span: ClassVar[int | None] = 1
+    max_span = 1
     lists_in_order: ClassVar[bool] = False
 
     def __init__(self, seed: int = 0) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
-from typing import ClassVar, cast
+from typing import cast
 
 from policies.free_queue import FreeQueue
 from policies.insertion_queue import nothing_may_go
@@ -43,7 +43,7 @@ class Entry(Span):
 class LIRS(EvictionPolicy):
     """Evict HIR blocks, first in first out; `span.note` is the block's entry."""
 
-    max_span: ClassVar[int | None] = 1
+    max_span = 1
 
     def __init__(self, hir_ratio: float = 0.01) -> None:
         if not 0 < hir_ratio < 1:

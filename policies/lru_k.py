@@ -1,7 +1,7 @@
 """LRU-K: by the K-th last use, so that one scan cannot push out what is used again and again.
 
 Blocks with fewer than K uses go first, least recently used first. Uses of evicted blocks are
-remembered for a while, by their keys. Source: O'Neil, O'Neil and Weikum, "The LRU-K page
+remembered for a while, by their content. Source: O'Neil, O'Neil and Weikum, "The LRU-K page
 replacement algorithm for database disk buffering", SIGMOD 1993.
 
 Differs from the paper: no correlated reference period; the history is limited in blocks, not in
@@ -10,23 +10,31 @@ time; a use is counted when a request adopts a block, the first when it is inser
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable
-from typing import ClassVar
+from typing import NamedTuple
 
+from policies.ghosts import Ghosts, cut_by
 from policies.ranked import Ranked
 from sim.cache import Pool, Span
 from sim.errors import ConfigError
+from sim.keys import BlockKeys
 from sim.request import Request
 
 
+class Past(NamedTuple):
+    """A span's note: the moments of its last K uses, and its content once it was released."""
+
+    uses: tuple[int, ...]
+    keys: BlockKeys | None
+
+
+NO_PAST = Past((), None)
+
+
 class LRUK(Ranked):
-    """Evict by the *k*-th last use; *history*: evicted blocks remembered, as a share of the pool.
+    """Evict by the *k*-th last use.
 
-    Blocks of one request may have different histories, hence single blocks.
+    *history*: evicted blocks that are remembered, as a share of the pool.
     """
-
-    max_span: ClassVar[int | None] = 1
 
     def __init__(self, k: int = 2, history: float = 1.0) -> None:
         if k < 1:
@@ -38,24 +46,36 @@ class LRUK(Ranked):
 
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
-        self._past: OrderedDict[Hashable, tuple[int, ...]] = OrderedDict()
-        self._most_past = int(self.history * pool.num_blocks)
+        self._ghosts = Ghosts()  # their notes are uses
+        self._most_ghosts = int(self.history * pool.num_blocks)
+
+    def miss(self, request: Request, start: int, stop: int) -> None:
+        self._ghosts.settle(self._most_ghosts)
 
     def touch(self, span: Span, request: Request, now: float) -> None:
         self._tick(request, now)
-        span.note = (*self._uses(span), self.moment)[-self.k :]
+        uses, keys = span.note or NO_PAST
+        span.note = Past((*uses, self.moment)[-self.k :], keys)
+
+    def release(self, span: Span, request: Request, now: float) -> None:
+        uses, keys = span.note or NO_PAST
+        if keys is not None:
+            super().release(span, request, now)
+            return
+        self._tick(request, now)
+        uses = uses or (self.moment,)
+        keys, start, stop = request.keys, span.start, span.start + span.num_blocks
+        for part, run in cut_by(self.pool, span, self._ghosts.take(keys, start, stop)):
+            before = run.note if run else ()
+            part.note = Past((*before, *uses)[-self.k :], keys)
+            super().release(part, request, now)
 
     def rank(self, span: Span, request: Request, now: float) -> int:
-        if span.note is None:
-            span.note = (*self._uses(span), self.moment)[-self.k :]
-        return span.note[0] if len(span.note) == self.k else 0
-
-    def _uses(self, span: Span) -> tuple[int, ...]:
-        uses: tuple[int, ...] | None = span.note
-        return self._past.pop(span.key(0), ()) if uses is None else uses
+        uses: tuple[int, ...] = span.note.uses
+        return uses[0] if len(uses) == self.k else 0
 
     def evicted(self, span: Span, num_blocks: int) -> None:
-        self._past[span.key(0)] = span.note
-        if len(self._past) > self._most_past:
-            self._past.popitem(last=False)
+        self._ghosts.settle(self._most_ghosts)
+        start = span.start + span.num_blocks
+        self._ghosts.push(span.note.keys, start, start + num_blocks, span.note.uses)
         super().evicted(span, num_blocks)

@@ -76,7 +76,6 @@ class PrefixTree:
     def __init__(self, policy: EvictionPolicy) -> None:
         self.root = Node(None, cast("BlockKeys", ()), 0, 0, None)
         self._policy = policy
-        self._max_span = policy.max_span
         self._leaf_only = policy.pool.leaf_only
 
     def split(self, node: Node, num_upper: int) -> Node:
@@ -121,7 +120,7 @@ class PrefixTree:
                 key = keys[start]
             child = node.children.get(key)
             if child is None:
-                num_blocks = self._max_span or stop - start
+                num_blocks = stop - start
                 child = node.children[key] = Node(node, keys, start, num_blocks, key)
             else:
                 num_blocks = keys.common(child.keys, start, min(start + child.num_blocks, stop))

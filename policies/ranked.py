@@ -143,6 +143,10 @@ class Ranked(EvictionPolicy):
         del self._entries[span]
         self._locked.pop(span, None)
 
+    def _second(self) -> Rank | None:
+        """The smallest rank in the heap after the first, whether it is still held or not."""
+        return min((entry[0] for entry in self._heap[1:3]), default=None)
+
     def _first(self) -> Entry | None:
         """The entry of the next victim, first in the heap; None if there is none."""
         entries, heap, pool = self._entries, self._heap, self.pool

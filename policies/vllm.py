@@ -15,11 +15,17 @@ Block ids do not exist here; blocks without content are only counted.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from policies.lru import LRU
 from policies.prefix_tree import Copy, Node, PrefixTree, Unhashed
-from policies.reference import FreeOrder, Victims, check_pool, stored_event
+from policies.reference import (
+    FreeOrder,
+    ReferenceBlockManager,
+    Victims,
+    check_pool,
+    stored_event,
+)
 from sim.cache import (
     NO_HIT,
     AllBlocksCleared,
@@ -69,10 +75,17 @@ class Table:
 class VLLMBlockManager(BlockManager):
     """vLLM's block manager for one full-attention group, without block ids.
 
-    Parameters are those of `ReferenceBlockManager`, and so are the decisions.
+    Parameters are those of `ReferenceBlockManager`, and so are the decisions. For a policy that
+    needs single blocks (`max_span = 1`) it is that manager, which is faster than spans of one.
     """
 
     grows_blindly: ClassVar[bool] = True
+
+    def __new__(cls, *arguments: Any, **named: Any) -> BlockManager:  # type: ignore[misc]
+        eviction: EvictionPolicy | None = named.get("eviction")
+        if eviction and eviction.max_span == 1:
+            return ReferenceBlockManager(*arguments, **named)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -290,7 +303,7 @@ class VLLMBlockManager(BlockManager):
 
     def _extend(self, tip: Node, last: Copy, keys: BlockKeys, num_blocks: int) -> bool:
         """Lengthen a request's last span in place, if it alone has ever used it."""
-        if tip.keys is not keys or tip.children or self.policy.max_span or tip.copies != [last]:
+        if tip.keys is not keys or tip.children or tip.copies != [last]:
             return False
         tip.num_blocks += num_blocks
         last.num_blocks += num_blocks

@@ -20,7 +20,6 @@ needs single blocks.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import ClassVar
 
 from policies.counted_queue import CountedQueue
 from policies.insertion_queue import nothing_may_go
@@ -37,7 +36,7 @@ class WTinyLFU(EvictionPolicy):
     `span.note`: the segment, once the span was released for the first time.
     """
 
-    max_span: ClassVar[int | None] = 1
+    max_span = 1
 
     def __init__(
         self, window_ratio: float = 0.01, protected_ratio: float = 0.8, sample_factor: float = 10

@@ -98,7 +98,7 @@ class EvictionPolicy(ABC):
     policy does not hold it.
     """
 
-    max_span: ClassVar[int | None] = None  # 1: this rule needs single blocks (exact, slower)
+    max_span: int | None = None  # 1: this rule needs single blocks (exact, slower)
     ranks_unhashed: ClassVar[bool] = False
     """True: spans without content are ordered too, which `free_order="tail"` then asks for.
     False: the manager keeps them aside and always hands them out first."""

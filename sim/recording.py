@@ -28,7 +28,10 @@ class Recording:
         self._manager = manager
         self._numbers: dict[int | str, int] = {}
         self._num_blocks: dict[int | str, int] = {}  # what each request holds now
-        for name in ("allocate_slots", "grow", "cache_blocks", "free"):
+        names = ["allocate_slots", "cache_blocks", "free"]
+        if type(manager).grow is not BlockManager.grow:  # the contract's own calls allocate_slots
+            names.append("grow")
+        for name in names:
             # On this object only: its class and other managers stay as they are.
             setattr(manager, name, _Wrapped(getattr(manager, name), getattr(self, f"_{name}")))
 

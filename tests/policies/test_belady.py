@@ -494,7 +494,9 @@ def test_no_run_hits_more_than_min_on_its_own_schedule(name: str, macro_steps: b
         policy = build("policy", name, known=known)
         if policy.needs:
             pytest.skip(f"{name} needs hints that these requests do not carry")
-        manager = VLLMBlockManager(num_blocks, 1, eviction=policy, null_block=False)
+        manager = (VLLMBlockManager, ReferenceBlockManager)[seed % 2](
+            num_blocks, 1, eviction=policy, null_block=False
+        )
         policy.prepare(requests)
         recording = Recording(manager)
         config = SchedulerConfig(max_num_batched_tokens=4, max_num_seqs=4)
