@@ -19,6 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from sim.block_map import block_map as block_map
+from sim.block_map import free_queue as free_queue
 from sim.mrc_plot import hit_rate_curve as hit_rate_curve
 from sim.results import Results
 from sim.style import (

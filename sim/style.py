@@ -7,6 +7,7 @@ reference.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,19 @@ MAX_BINS = 1000  # more moments cannot be told apart at these sizes
 PLAIN = FuncFormatter(lambda x, _: f"{x:,.10g}")
 
 
+class Picture(Figure):
+    """A figure that a notebook shows without pyplot or an inline backend."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = BytesIO()
+        self.savefig(buffer, format="png", dpi=90)
+        return buffer.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
     """A figure of *width* by *height* inches that no window and no registry knows."""
     layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
-    figure = Figure(figsize=(width, height), dpi=DPI, layout=layout, facecolor="white")
+    figure = Picture(figsize=(width, height), dpi=DPI, layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
