@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from policies.arc import ARC
@@ -10,6 +12,7 @@ from policies.fifo import FIFO
 from policies.hyperbolic import Hyperbolic
 from policies.lecar import LeCaR
 from policies.lirs import LIRS
+from policies.radix import RadixBlockManager
 from policies.random_choice import Random
 from policies.reference import ReferenceBlockManager
 from policies.s3fifo import S3FIFO
@@ -19,6 +22,7 @@ from policies.slru_sglang import ProtectedLRU
 from policies.two_q import TwoQ
 from policies.vllm import VLLMBlockManager
 from policies.wtinylfu import WTinyLFU
+from sim.cache import EvictionPolicy
 from sim.twins import Twins
 
 POLICIES = {
@@ -40,13 +44,30 @@ POLICIES = {
 }
 
 
+def single_blocks(name: str) -> EvictionPolicy:
+    """The policy, as one that needs single blocks."""
+    made = POLICIES[name]()
+    made.max_span = 1
+    return made
+
+
 def run_program(name: str, seed: int) -> None:
-    order = ("tail", "unhashed_first")[seed % 2]
-    Twins(
-        lambda n, size: ReferenceBlockManager(n, size, eviction=POLICIES[name](), free_order=order),
-        lambda n, size: VLLMBlockManager(n, size, eviction=POLICIES[name](), free_order=order),
-        seed,
-    ).run(60)
+    """Block by block and by spans: vLLM's pool with both free orders, by leaves, SGLang's tree."""
+    mode = ("tail", "unhashed_first", "leaf", "radix")[seed % 4]
+    if mode == "radix":
+        makes = [
+            lambda n, size, make=make: RadixBlockManager(
+                n, size, eviction=make(), evict_whole_nodes=False
+            )
+            for make in (partial(single_blocks, name), POLICIES[name])
+        ]
+    else:
+        options = {"victims": "leaf"} if mode == "leaf" else {"free_order": mode}
+        makes = [
+            lambda n, size, kind=kind: kind(n, size, eviction=POLICIES[name](), **options)
+            for kind in (ReferenceBlockManager, VLLMBlockManager)
+        ]
+    Twins(*makes, seed).run(60)
 
 
 @pytest.mark.parametrize("name", POLICIES)
