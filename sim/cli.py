@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
         title="commands", dest="command", metavar="COMMAND", required=True
     )
     adders = (_add_run, _add_replay, _add_mrc, _add_trace, _add_golden, _add_check, _add_list)
-    more = (_add_validate, _add_report, _add_explain, _add_decompose, _add_example)
+    more = (_add_validate, _add_report, _add_explain, _add_decompose, _add_gpu, _add_example)
     for add in (*adders, *more):
         add(commands)
     return top
@@ -95,6 +95,14 @@ def _add_run(commands: Any) -> None:
     )
     run.add_argument(
         "--jobs", type=int, metavar="N", help="processes on this machine (one for each core)"
+    )
+    run.add_argument(
+        "--executor",
+        choices=("serial", "processes", "dask"),
+        help="who computes (processes, where there are several runs)",
+    )
+    run.add_argument(
+        "--scheduler", metavar="ADDRESS", help="a Dask scheduler, e.g. tcp://host:8786"
     )
 
 
@@ -218,6 +226,13 @@ def _add_check(commands: Any) -> None:
 
 def _add_list(commands: Any) -> None:
     _command(commands, "list", "List managers, policies, workloads and latency models.")
+
+
+def _add_gpu(commands: Any) -> None:
+    from importlib import import_module  # by name: sim imports no sibling
+
+    about = "Check block tables against paged attention, and measure step times."
+    import_module("gpu_backend.options").add_options(_command(commands, "gpu", about))
 
 
 def _add_example(commands: Any) -> None:

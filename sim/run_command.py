@@ -40,8 +40,15 @@ def _executor(arguments: Namespace, num_units: int) -> Executor | None:
     """Who computes; None: this process, unit by unit."""
     if arguments.jobs is not None and arguments.jobs < 1:
         raise KvsimError(f"--jobs is {arguments.jobs}; it must be at least 1")
+    if arguments.scheduler is not None and arguments.executor not in (None, "dask"):
+        raise KvsimError(f"--scheduler is for --executor dask, not {arguments.executor}")
+    if arguments.executor == "dask" or arguments.scheduler is not None:
+        from sim.dask_executor import Dask
+
+        return Dask(arguments.scheduler, arguments.jobs)
     jobs = min(arguments.jobs or num_cpus(), num_units)
-    return Processes(jobs) if jobs > 1 else None
+    many = jobs > 1 and arguments.executor != "serial"
+    return Processes(jobs) if many or arguments.executor == "processes" else None
 
 
 def validate(arguments: Namespace) -> int:

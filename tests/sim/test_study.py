@@ -50,10 +50,11 @@ def config(**sections: Any) -> dict[str, Any]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
+    """All files but versions.json, which names the commit of the moment."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.name != "versions.json"
     }
 
 
