@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workloads.detect import detect, open_trace
+from workloads.detect import detect
 from workloads.dynamo import Dynamo
 from workloads.lengths import Lengths
 from workloads.mooncake import Mooncake
@@ -19,6 +20,7 @@ from workloads.profile import profile
 from workloads.ragpulse import RagPulse
 from workloads.text_log import TextLog
 from workloads.units import units
+from workloads.weka import Weka
 
 OLTP = {1000: 32.83, 2000: 42.47, 5000: 53.65, 10_000: 60.70, 15_000: 64.63}
 WEB07 = {500: 34_693, 1000: 38_368, 2000: 42_245, 5000: 47_702, 10_000: 52_519}
@@ -81,12 +83,16 @@ def test_mooncake_without_limit(
     fully: int,
 ) -> None:
     """Infinite hit rates by ids, by tokens and as the mean of requests; 118 are fully cached."""
-    found = profile(Mooncake(trace(kvsim_data, f"mooncake/{name}_trace.jsonl.xz")))
+    started = time.process_time()
+    workload = Mooncake(trace(kvsim_data, f"mooncake/{name}_trace.jsonl.xz"))
+    assert time.process_time() - started < 1  # s
+    found = profile(workload)
     assert found.sharing is not None
     sharing = found.sharing
     assert sharing.unique == unique
     assert sharing.hit_units == sharing.units - unique
     assert found.most_at_once == most_at_once
+    assert sharing.roots == (1 if name == "conversation" else 2211)
     assert sharing.requests_fully_cached == fully
     shown = (sharing.unit_hit_rate, sharing.token_hit_rate, sharing.request_hit_rate)
     assert shown == pytest.approx(rates, abs=5e-5)
@@ -111,18 +117,80 @@ def test_mooncake_lru(kvsim_data: Path, name: str, head_first: bool, hits: tuple
     assert tuple(lru_hits(prompts, size, head_first=head_first) for size in sizes) == hits
 
 
+@pytest.fixture(scope="module")
+def weka(kvsim_data: Path) -> Weka:
+    started = time.process_time()
+    workload = Weka(trace(kvsim_data, "weka_claude_code/sessions_496.jsonl.xz"))
+    assert time.process_time() - started < 15  # s, for 67 M ids
+    return workload
+
+
 @pytest.mark.slow
-def test_weka_without_limit(kvsim_data: Path) -> None:
+def test_weka_without_limit(weka: Weka) -> None:
     """67,413,185 ids, 2,453,991 different, .9636 hit; 126,800 tokens asked and 441 answered."""
-    path = trace(kvsim_data, "weka_claude_code/sessions_496.jsonl.xz")
-    assert detect(path) == "weka"
-    found = profile(open_trace(path))
+    assert detect(weka.path) == "weka"
+    found = profile(weka)
     assert found.sharing is not None
     assert (found.sharing.units, found.sharing.unique) == (67_413_185, 2_453_991)
     assert found.sharing.unit_hit_rate == pytest.approx(0.9636, abs=5e-5)
     assert found.prompt.mean == pytest.approx(126_800, abs=0.5)
     assert found.answer.mean == pytest.approx(441, abs=0.5)
     assert (found.requests, found.sessions) == (34_034, 496)
+
+
+@pytest.mark.slow
+def test_weka_hints(weka: Weka) -> None:
+    """api_time is missing in 9 % of the requests; 13 sessions have 50 sub-agents."""
+    requests = list(weka)
+    missing = sum((request.hints or {})["api_s"] is None for request in requests)
+    assert missing / len(requests) == pytest.approx(0.09, abs=0.005)
+    agents = {(r.session, (r.hints or {})["agent"]) for r in requests if (r.hints or {})["agent"]}
+    assert len({session for session, _ in agents}) == 13
+    assert len(agents) == 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("session_gap", "hits"),
+    [
+        (0.0, (190_681, 5_961_164, 12_179_706, 23_192_866, 36_460_752, 57_204_496, 64_690_460)),
+        (
+            600.0,
+            (1_367_222, 47_461_050, 63_848_201, 64_577_711, 64_874_571, 64_951_861, 64_959_194),
+        ),
+    ],
+)
+def test_weka_lru(weka: Weka, session_gap: float, hits: tuple[int, ...]) -> None:
+    """LRU at 1k, 10k, 30k, 50k, 100k, 300k and 1M blocks, touched head first; both arrivals."""
+    arrivals = weka._arrivals + session_gap * weka._columns[0]
+    order = np.lexsort((weka._rows, arrivals))  # ties keep the order of the file
+    bounds = list(zip(weka._starts[order].tolist(), weka._stops[order].tolist(), strict=True))
+    ids = np.frombuffer(weka._ids.values, dtype=np.uint32)
+    sizes = (1000, 10_000, 30_000, 50_000, 100_000, 300_000, 1_000_000)
+    assert tuple(many_lru_hits(ids, bounds, size) for size in sizes) == hits
+
+
+def many_lru_hits(ids: Any, bounds: list[tuple[int, int]], num_blocks: int) -> int:
+    """As `lru_hits`, head first, on arrays: a log of all uses, of which the last ones are alive."""
+    log, place = np.empty(len(ids), ids.dtype), np.full(int(ids.max()) + 1, -1, np.int64)
+    end = tail = alive = num_hits = 0
+    for start, stop in bounds:
+        run, num = ids[start:stop], stop - start
+        cached = place[run] >= 0
+        num_hits += num if cached.all() else int(np.argmin(cached))
+        alive += num - int(np.count_nonzero(cached))
+        log[end : end + num] = run
+        place[run] = np.arange(end, end + num)
+        end += num
+        while alive > num_blocks:
+            oldest = log[tail : min(end, tail + max(4096, 2 * (alive - num_blocks)))]
+            still = place[oldest] == np.arange(tail, tail + len(oldest))
+            last = int(np.searchsorted(np.cumsum(still), alive - num_blocks))
+            gone = oldest[: last + 1][still[: last + 1]]
+            place[gone] = -1
+            alive -= len(gone)
+            tail += min(last + 1, len(oldest))
+    return num_hits
 
 
 def test_ragpulse(kvsim_data: Path) -> None:
@@ -209,6 +277,12 @@ def test_miniswe_is_out_of_order(kvsim_data: Path) -> None:
     assert any("rows were earlier than a row before them" in note for note in workload.notes)
     arrivals = [request.arrival_time for request in workload]
     assert arrivals == sorted(arrivals)
+    latest: dict[Hashable, float] = {}
+    late = 0  # behind a later one of its session, in the order of the file
+    for request in sorted(workload, key=lambda r: r.request_id):
+        late += request.arrival_time < latest.get(request.session, 0.0)
+        latest[request.session] = request.arrival_time
+    assert late == 115
 
 
 def test_dynamo(kvsim_data: Path) -> None:

@@ -223,3 +223,12 @@ def test_files_that_a_component_reads_are_inputs(tmp_path: Any) -> None:
     chat = Chat(prompt_tokens=Empirical(sample), answer_tokens=Empirical(sample, "answer"))
     assert Synthetic(3, prompts=chat).inputs == (sample,)
     assert Synthetic(3).inputs == ()
+
+
+def test_simple_models_are_fast() -> None:
+    """At least 200,000 requests a second of CPU time, made and handed out."""
+    from time import process_time
+
+    started = process_time()
+    num = sum(1 for _ in Synthetic(100_000))
+    assert num / (process_time() - started) > 200_000
