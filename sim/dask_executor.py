@@ -108,9 +108,19 @@ def _computed(
 
 
 def _paths(unit: Unit) -> list[str]:
-    """The files that a unit names."""
-    path = unit.spec["workload"].get("path") if isinstance(unit.spec["workload"], dict) else None
-    return [path] if isinstance(path, str) else []
+    """The files that a unit's workload reads, also the one that a transform is made of."""
+    return list(dict.fromkeys(_paths_in(unit.spec["workload"])))
+
+
+def _paths_in(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if isinstance(value.get("path"), str):
+            yield value["path"]
+        for item in value.values():
+            yield from _paths_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _paths_in(item)
 
 
 def _shipped(client: Any, units: Sequence[Unit]) -> Traces:
@@ -174,11 +184,25 @@ def compute(unit: Unit, traces: Traces, code: str) -> Outcome | Failure:
 
 def _with(unit: Unit, traces: Traces) -> Outcome:
     """The outcome of *unit* with its traces read from where this worker has them."""
-    workload = dict(unit.spec["workload"])
-    for name, (digest, content) in traces.items():
-        if not _has(name, digest):
-            workload["path"] = str(_kept(Path(name).name, digest, content))
+    moved = {
+        name: str(_kept(Path(name).name, digest, content))
+        for name, (digest, content) in traces.items()
+        if not _has(name, digest)
+    }
+    workload = _moved(unit.spec["workload"], moved)
     return replace(unit, spec={**unit.spec, "workload": workload}).compute(_here.workloads)
+
+
+def _moved(value: Any, moved: Mapping[str, str]) -> Any:
+    """*value* with the new places of the files that its paths name."""
+    if isinstance(value, Mapping):
+        return {
+            key: moved.get(item, item)
+            if key == "path" and isinstance(item, str)
+            else _moved(item, moved)
+            for key, item in value.items()
+        }
+    return [_moved(item, moved) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _kept(name: str, digest: str, content: bytes) -> Path:

@@ -35,7 +35,12 @@ def read_profile(kind: str, name: str, target: type[T]) -> T:
             f"{kind.removesuffix('s')} is {name!r}; no profile is called so"
             f"{did_you_mean(name, known)} (known: {', '.join(known)}; your own: a .yaml file)"
         )
-    return _read(_folder(kind) / f"{name}.yaml", target)
+    return _read(profile_path(kind, name), target)
+
+
+def profile_path(kind: str, name: str) -> Path:
+    """The file of a profile that comes with kvsim."""
+    return _folder(kind) / f"{name}.yaml"
 
 
 def _folder(kind: str) -> Path:

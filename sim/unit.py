@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sim.build import Plan, Ready
 from sim.config import FROM_PYTHON, Config
 from sim.experiment import Experiment, with_defaults
+from sim.profiles import profile_names, profile_path
 from sim.workload_cache import WorkloadCache
 
 if TYPE_CHECKING:
@@ -122,15 +123,39 @@ def _is_plain(spec: Mapping[str, Any]) -> bool:
 
 def key_of(spec: Mapping[str, Any], inputs: Mapping[str, str], code: list[str], extra: str) -> str:
     """The hash that a unit is known by."""
-    whole = [FORMAT, own_code(), sorted(code), sorted(inputs.values()), spec, extra]
+    files = sorted({*inputs.values(), *_files_in(spec)})
+    whole = [FORMAT, own_code(), sorted(code), files, spec, extra]
     text = json.dumps(whole, sort_keys=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
+def _files_in(value: Any) -> Iterator[str]:
+    """The SHA-256 of every file that *value* names: profiles, tables of lengths ..."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _files_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _files_in(item)
+    elif isinstance(value, str) and Path(value).suffix and Path(value).is_file():
+        about = Path(value).stat()
+        yield _sha256(value, about.st_mtime_ns, about.st_size)
+
+
+@cache
+def _sha256(path: str, *_: int) -> str:
+    """Of a file, which is read again only if its time or size is another."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @cache
 def own_code() -> str:
-    """A hash of all code of kvsim that may change a result."""
+    """A hash of all code of kvsim that may change a result, and of the profiles with it."""
     digest = hashlib.sha256()
+    for kind in ("models", "gpus"):
+        for name in profile_names(kind):
+            digest.update(profile_path(kind, name).read_bytes())
     for package in ("sim", "policies", "workloads"):
         spec = find_spec(package)
         for folder in (spec.submodule_search_locations or ()) if spec else ():

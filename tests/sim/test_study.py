@@ -24,6 +24,7 @@ from sim.executors import Processes
 from sim.results import Results
 from sim.run_store import RunStore
 from sim.study import RunsFailed, Study, run
+from sim.unit import key_of
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sim.__file__).parents[1])}
 POLICIES = {"lru": "vllm", "fifo": {"use": "vllm", "eviction": "fifo"}}
@@ -216,6 +217,18 @@ def test_other_input_is_another_run(tmp_path: Path) -> None:
         workload = {"use": "mooncake", "path": str(trace), "trace_block_size": 8}
         keys.append({unit.key for unit in Study.load(config(workload=workload)).units()})
     assert not keys[0] & keys[1]
+
+
+def test_a_changed_file_is_another_run(tmp_path: Path) -> None:
+    """A file that any argument names counts with its content, e.g. a profile of one's own."""
+    profile = tmp_path / "mine.yaml"
+    keys = []
+    for text in ("a: 1", "a: 2", "a: 1"):
+        profile.write_text(text)
+        spec = {"latency": {"use": "x", "gpu": str(profile)}}
+        keys.append(key_of(spec, {}, [], ""))
+    assert keys[0] != keys[1]
+    assert keys[0] == keys[2]
 
 
 def test_objects_from_python_run_every_time(tmp_path: Path) -> None:
