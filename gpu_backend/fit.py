@@ -51,6 +51,11 @@ def fit_roofline(flops: Array, moved: Array, seconds: Array) -> RooflineFit:
     )
 
 
+def times(fit: RooflineFit, flops: Array, moved: Array) -> Array:
+    """What *fit* says about other kernels."""
+    return _times(np.array(fit[:3]), flops, moved)
+
+
 def _times(guess: Array, flops: Array, moved: Array) -> Array:
     return np.asarray(np.maximum(flops / guess[0], moved / guess[1]) + guess[2])
 

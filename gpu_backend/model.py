@@ -46,10 +46,12 @@ class TinyDecoder:
     ) -> None:
         self.shape = s = shape or Shape()
         self.dtype, self.device = dtype, device
-        generator = torch.Generator().manual_seed(seed)
+        # Small ones are the same on every device; large ones, to be timed, are made where they are.
+        place, kind = ("cpu", torch.float64) if s.hidden_size < 512 else (device, torch.float32)
+        generator = torch.Generator(place).manual_seed(seed)
 
         def matrix(rows: int, columns: int, gain: float = 1.0) -> Tensor:
-            made = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+            made = torch.randn(rows, columns, generator=generator, dtype=kind, device=place)
             return (made * gain / rows**0.5).to(device=device, dtype=dtype)
 
         num_qkv = (s.num_heads + 2 * s.num_kv_heads) * s.head_dim
@@ -65,6 +67,10 @@ class TinyDecoder:
         ]
         half = torch.arange(0, s.head_dim, 2, dtype=torch.float64) / s.head_dim
         self._frequencies = (10_000.0**-half).to(device)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of every token of the vocabulary for each of *hidden* [R, hidden_size]."""
+        return hidden @ self.embedding[: self.shape.vocab_size].T
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The sum of the embeddings in each row of *tokens* [T, 2], as `token_ids` gives them."""

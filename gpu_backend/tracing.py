@@ -147,6 +147,12 @@ def traced_run(engine: Engine, workload: Iterable[Request], **about: Any) -> Ste
     return tracer.trace(**about)
 
 
+def has_block_ids(manager: BlockManager) -> bool:
+    """Whether *manager*, which is empty, says which blocks it hands out."""
+    first = next(iter(manager.free_blocks()), None)
+    return first is not None and first.block_id is not None
+
+
 def _block_id(block: BlockState | Span | None) -> int:
     found = getattr(block, "block_id", None)
     if found is None:

@@ -233,6 +233,14 @@ def _list_one(kind: Kind, name: str) -> None:
     print(textwrap.fill(taken, 96, initial_indent=" " * 18, subsequent_indent=" " * 25))
 
 
+def gpu(arguments: Namespace) -> int:
+    """Check block tables against paged attention, or measure."""
+    from sim.names import imported
+    from sim.place import Place
+
+    return int(imported("gpu_backend.command:main", Place())(arguments))
+
+
 def example(arguments: Namespace) -> int:
     """Print a worked example, moment by moment."""
     config = arguments.config or _packaged("seed_example.yaml")
@@ -265,5 +273,6 @@ COMMANDS = {
     "golden": golden,
     "check": check,
     "list": list_names,
+    "gpu": gpu,
     "example": example,
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from math import log
 from typing import Any
 
 from sim.errors import ConfigError
@@ -15,8 +17,10 @@ class GpuProfile:
     """*tflops* (dense bf16), *gb_per_s* (memory), *memory_gib*, *link_gb_per_s* (per direction).
 
     The efficiencies are shares of these that kernels reach: matrix products (*gemm*; *fp8_gemm* of
-    twice the FLOPs, *memory* when bound by it), attention of a prefill and of a decode. Overheads:
-    *layer_overhead_us* per layer and step, *step_overhead_us* per step, *all_reduce_us* before a
+    twice the FLOPs, *memory* when bound by it), attention of a prefill and of a decode.
+    *gemm_factors*: by how much products take longer than that, by the number of tokens. Overheads:
+    *layer_overhead_us* per layer and step, *token_overhead_us* per token and layer (what is neither
+    product nor attention), *step_overhead_us* per step, *all_reduce_us* before a
     byte is moved, by how many GPUs take part. *fits*: what was fitted, to what, and how well; all
     else is from `source` or chosen by hand, as `source` says.
     """
@@ -31,7 +35,9 @@ class GpuProfile:
     memory_efficiency: float = 0.8
     prefill_attention_efficiency: float = 0.55
     decode_attention_efficiency: float = 0.74
+    gemm_factors: Mapping[str, float] = field(default_factory=dict)
     layer_overhead_us: float = 25.0
+    token_overhead_us: float = 0.0
     step_overhead_us: float = 0.0
     all_reduce_us: Mapping[str, float] = field(default_factory=dict)
     has_fp8: bool = True
@@ -58,3 +64,14 @@ class GpuProfile:
         if weight_bits == 8 and self.has_fp8:
             return 2 * self.tflops * 1e12 * self.fp8_gemm_efficiency
         return self.tflops * 1e12 * self.gemm_efficiency
+
+    def gemm_factor(self, num_tokens: int) -> float:
+        """`gemm_factors` at *num_tokens*, between two of them in proportion to the logarithm."""
+        points = sorted((int(n), factor) for n, factor in self.gemm_factors.items())
+        if not points or num_tokens <= points[0][0]:
+            return points[0][1] if points else 1.0
+        for (n, low), (more, high) in pairwise(points):
+            if num_tokens <= more:
+                share = log(num_tokens / n) / log(more / n)
+                return low + share * (high - low)
+        return points[-1][1]

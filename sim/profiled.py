@@ -16,16 +16,17 @@ from sim.gpu_profile import GpuProfile
 from sim.latency import LatencyModel, StepLoad
 from sim.model_profile import Matrix, ModelProfile
 
-Precision = Literal["fp8", "bf16", "as published"]
-BYTES = {"fp8": 1.0, "bf16": 2.0}
+Precision = Literal["fp8", "bf16", "fp32", "as published"]
+BYTES = {"fp8": 1.0, "bf16": 2.0, "fp32": 4.0}
 
 
 class Profiled(LatencyModel):
     """A roofline of *model* on *tensor_parallel* of *gpu* (names of profiles, or .yaml files).
 
-    *weights*, *kv*: their types. Sliding windows: a step knows the sums over its rows alone, so
-    rows are taken to be of equal length, which is exact for equal rows and else too long. Experts:
-    routing is uniform, an expert is read if any token of the step is routed to it.
+    *weights*, *kv*: their types; activations have 2 bytes, or 4 with fp32 weights. Sliding windows:
+    a step knows the sums over its rows alone, so rows are taken to be of equal length, which is
+    exact for equal rows and else too long. Experts: routing is uniform, an expert is read if any
+    token of the step is routed to it.
     """
 
     def __init__(
@@ -35,12 +36,30 @@ class Profiled(LatencyModel):
         *,
         tensor_parallel: int = 1,
         weights: Precision = "as published",
-        kv: Literal["fp8", "bf16"] = "bf16",
+        kv: Literal["fp8", "bf16", "fp32"] = "bf16",
     ) -> None:
-        self.model = m = ModelProfile.read(model)
-        self.gpu = g = GpuProfile.read(gpu)
-        self.shards = t = checked_shards(m, g, tensor_parallel)
+        self._set(ModelProfile.read(model), GpuProfile.read(gpu), tensor_parallel, weights, kv)
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelProfile,
+        gpu: GpuProfile,
+        *,
+        tensor_parallel: int = 1,
+        weights: str = "as published",
+        kv: str = "bf16",
+    ) -> Profiled:
+        """The same for profiles that are at hand."""
+        made = cls.__new__(cls)
+        made._set(model, gpu, tensor_parallel, weights, kv)
+        return made
+
+    def _set(self, m: ModelProfile, g: GpuProfile, t: int, weights: str, kv: str) -> None:
+        self.model, self.gpu = m, g
+        self.shards = checked_shards(m, g, t)
         self._bits = m.weight_bits if weights == "as published" else 8 * BYTES[weights]
+        self._wide = 4 if weights == "fp32" else 2
         self._memory = g.memory_efficiency * g.gb_per_s * 1e9
         self._flops = g.gemm_flops(self._bits)
         self._head_flops = g.gemm_flops(16)
@@ -64,6 +83,7 @@ class Profiled(LatencyModel):
         self._kv_write_s = kv_bytes / self._memory
         self._fixed_s = (m.num_layers * g.layer_overhead_us + g.step_overhead_us) * 1e-6
         self._reduce_s = 2 * m.num_layers * g.all_reduce_us.get(str(t), 0.0) * 1e-6
+        self._token_s = m.num_layers * g.token_overhead_us * 1e-6
         link = g.link_gb_per_s * 1e9
         self._reduce_token_s = (
             2 * m.num_layers * 2 * (t - 1) / t * m.hidden_size * 2 / link if t > 1 else 0.0
@@ -74,7 +94,7 @@ class Profiled(LatencyModel):
         return [
             (
                 2 * n * k / self._flops,
-                2 * (n + k) / self._memory,
+                self._wide * (n + k) / self._memory,
                 n * k * self._bits / 8 / self._memory,
             )
             for n, k in matrices
@@ -82,11 +102,13 @@ class Profiled(LatencyModel):
 
     def step_time(self, load: StepLoad) -> float:
         m, num_tokens = self.model, load.num_decodes + load.prefill_tokens
-        seconds = self._fixed_s + self._reduce_s + num_tokens * self._reduce_token_s
-        seconds += m.num_layers * _product(self._layer, num_tokens)
-        seconds += m.num_dense_ffns * _product(self._ffn, num_tokens)
+        seconds = self._fixed_s + self._reduce_s
+        seconds += num_tokens * (self._reduce_token_s + self._token_s)
+        products = m.num_layers * _product(self._layer, num_tokens)
+        products += m.num_dense_ffns * _product(self._ffn, num_tokens)
         if m.num_moe_layers:
-            seconds += m.num_moe_layers * self._experts(num_tokens)
+            products += m.num_moe_layers * self._experts(num_tokens)
+        seconds += products * (self.gpu.gemm_factor(num_tokens) if self.gpu.gemm_factors else 1.0)
         full = m.num_layers - m.num_window_layers
         seconds += full * self._attention(load, 0) + m.num_layers * num_tokens * self._kv_write_s
         if m.num_window_layers:
@@ -119,7 +141,7 @@ class Profiled(LatencyModel):
 
     def _head(self, num_rows: int) -> float:
         h, vocabulary = self.model.hidden_size, self.model.vocab_size / self.shards
-        moved = 2 * (h * vocabulary + num_rows * (h + vocabulary))
+        moved = self._wide * (h * vocabulary + num_rows * (h + vocabulary))
         return max(2 * num_rows * h * vocabulary / self._head_flops, moved / self._memory)
 
 

@@ -60,13 +60,25 @@ class Reference(Backend):
         # What lies behind a row's end may be poison, and zero times NaN is NaN.
         keys, values = (torch.where(is_real, part, 0) for part in (keys, values))
         num_queries = queries.shape[1]
+        if num_queries == 1:  # causal as it is
+            return _grouped(queries[:, 0], keys, values, is_real[..., 0, 0])[:, None]
+        group = queries.shape[2] // keys.shape[2]
+        heads = [queries, *(part.repeat_interleave(group, dim=2) for part in (keys, values))]
+        q, k, v = (part.transpose(1, 2) for part in heads)
+        if num_queries == longest:  # nothing was computed before: half of the pairs are masked
+            k, v = k[:, :, :longest], v[:, :, :longest]
+            return scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
         positions = ends[:, None] - num_queries + torch.arange(num_queries, device=queries.device)
         may_see = places <= positions[..., None]
-        group = queries.shape[2] // keys.shape[2]
-        keys, values = (part.repeat_interleave(group, dim=2) for part in (keys, values))
-        return scaled_dot_product_attention(
-            queries.transpose(1, 2),
-            keys.transpose(1, 2),
-            values.transpose(1, 2),
-            attn_mask=may_see[:, None],
-        ).transpose(1, 2)
+        out = scaled_dot_product_attention(q, k, v, attn_mask=may_see[:, None])
+        return out.transpose(1, 2)
+
+
+def _grouped(queries: Tensor, keys: Tensor, values: Tensor, is_real: Tensor) -> Tensor:
+    """One query per row: [R, H, D] to [R, S, K, D], without a copy of each KV head per query."""
+    num_rows, num_heads, head_dim = queries.shape
+    grouped = queries.unflatten(1, (keys.shape[2], -1)) * head_dim**-0.5
+    scores = grouped @ keys.permute(0, 2, 3, 1)
+    scores = scores.masked_fill(~is_real[:, None, None], float("-inf"))
+    weights = torch.softmax(scores, dim=-1)
+    return (weights @ values.permute(0, 2, 1, 3)).reshape(num_rows, num_heads, head_dim)

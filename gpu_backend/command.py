@@ -1,0 +1,244 @@
+"""What `kvsim gpu` does: parsed arguments in, exit code out."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gpu_backend.attention import capabilities, choose_device, device_exists
+from gpu_backend.extras import is_installed
+from gpu_backend.trace import StepTrace
+from gpu_backend.trace_file import is_step_trace, load, save
+from sim.errors import ConfigError, KvsimError
+
+
+def main(arguments: Namespace) -> int:
+    """Run one action."""
+    return ACTIONS[arguments.action](arguments)
+
+
+# check
+
+
+def check(arguments: Namespace) -> int:
+    """Check a run; 1 if anything is wrong."""
+    if arguments.mutants:
+        from gpu_backend.mutant_table import print_table
+
+        return print_table(with_torch=arguments.tokens > 0 and is_installed("torch"))
+    if arguments.target is None:
+        raise ConfigError("gpu check: name a configuration or a step trace, or give --mutants")
+    if arguments.tokens > 0 and is_installed("torch"):
+        from gpu_backend.attention import make_backend
+
+        device = choose_device(arguments.device)  # what cannot be is told before the long run
+        make_backend(arguments.backend, device, _dtype(arguments, device))
+    broken = False
+    for label, trace in _traces(arguments):
+        if arguments.save:
+            save(trace, arguments.save)
+        broken |= _check_one(label, trace, arguments)
+    return int(broken)
+
+
+def _traces(arguments: Namespace) -> Iterator[tuple[str, StepTrace]]:
+    if is_step_trace(arguments.target):
+        yield arguments.target.name, load(arguments.target)
+        return
+    from gpu_backend.configured import traces
+
+    found = False
+    for label, trace in traces(arguments.target, arguments.policy):
+        found = True
+        yield label, trace
+        if arguments.save:
+            return  # one file, one run
+    if not found:
+        raise ConfigError(f"{arguments.target}: no policy has a manager with block ids")
+
+
+def _check_one(label: str, trace: StepTrace, arguments: Namespace) -> bool:
+    from gpu_backend.check import check_trace
+    from gpu_backend.metadata import capture_sizes
+
+    sizes = capture_sizes(256, 8192)
+    report = check_trace(trace, sizes=sizes)
+    print(
+        f"{label}: {report.num_steps:,} steps, {report.num_rows:,} rows, "
+        f"{report.num_tokens:,} tokens, {report.num_reads:,} slots read"
+    )
+    _say(report.is_clean, "metadata, pool, L0", report)
+    broken = not report.is_clean
+    if arguments.tokens <= 0:
+        print("        L1 was not asked for")
+    elif not is_installed("torch"):
+        print("        L1 not run: torch is not installed; pip install 'kvsim[torch]'")
+    else:
+        broken |= _check_tensors(trace.head(arguments.tokens), arguments, sizes)
+    return broken
+
+
+def _check_tensors(trace: StepTrace, arguments: Namespace, sizes: list[int]) -> bool:
+    from gpu_backend.attention import make_backend
+    from gpu_backend.verify import verify_trace
+
+    device = choose_device(arguments.device)
+    dtype = _dtype(arguments, device)
+    _one_thread(device)
+    backend = make_backend(arguments.backend, device, dtype)
+    verdict = verify_trace(trace, backend=backend, dtype=dtype, device=device, sizes=sizes)
+    output = f"{verdict.worst_output:.1e}" if dtype in ("float64", "float32") else "not compared"
+    what = (
+        f"L1 {verdict.backend} {dtype} on {device}: first {verdict.num_steps:,} steps, "
+        f"{verdict.num_tokens:,} tokens; worst relative error: output {output}, "
+        f"KV {verdict.worst_kv:.1e}"
+    )
+    _say(verdict.is_clean, what, verdict)
+    return not verdict.is_clean
+
+
+def _dtype(arguments: Namespace, device: str) -> str:
+    exact = device == "cpu" and arguments.backend == "reference"
+    return str(arguments.dtype or ("float64" if exact else "float32"))
+
+
+def _say(fine: bool, what: str, report: Any) -> None:
+    print(f"{'ok' if fine else 'FAILED':<7} {what}")
+    for finding in report.findings[:10]:
+        print(f"        {finding}")
+    for layer, count in report.counts.items():
+        print(f"        {layer}: {count:,} findings")
+
+
+def _one_thread(device: str) -> None:
+    """Small tensors are slower on several threads, and slower still on a busy machine."""
+    import torch
+
+    if device == "cpu":
+        torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+# bench, calibrate
+
+
+def bench(arguments: Namespace) -> int:
+    """Time a backend."""
+    device = choose_device(arguments.device)
+    _one_thread(device)
+    from gpu_backend.attention import make_backend
+    from gpu_backend.bench import Bench
+
+    dtype = arguments.dtype or ("bfloat16" if device == "cuda" else "float32")
+    measured = Bench(make_backend(arguments.backend, device, dtype), dtype, arguments.quick)
+    if device == "cpu" and arguments.backend == "triton":
+        print("note: interpreted on a CPU; these times say nothing about the kernels")
+    numbers = measured.run(print)
+    if arguments.json:
+        write_json(arguments.json, numbers)
+    return 0
+
+
+def calibrate(arguments: Namespace) -> int:
+    """Measure a profile and say how well it does."""
+    if arguments.tables:
+        from gpu_backend.tables import fits
+        from sim.yaml_text import dump
+
+        print(dump(fits(arguments.tables)), end="")
+        return 0
+    device = choose_device(arguments.device)
+    _one_thread(device)
+    from gpu_backend.attention import make_backend
+    from gpu_backend.calibrate import Calibration
+    from gpu_backend.held_out import mean_error
+    from gpu_backend.plan import shape_for, step_plan
+
+    dtype = "bfloat16" if device == "cuda" else "float32"
+    shape, longest, num_blocks = shape_for(device, quick=arguments.quick)
+    backend = make_backend(arguments.backend, device, dtype)
+    plan = step_plan(shape, longest, num_blocks)
+    calibration = Calibration(plan, backend, dtype=dtype, device=device)
+    profile = calibration.profile(print)
+    steps = calibration.held_out(profile)
+    print(f"{'held-out step':<44} {'ms':>9} {'profile':>9} {'error':>7}")
+    print(*steps, sep="\n")
+    error = f"mean absolute error {mean_error(steps):.1%} on {len(steps)} held-out steps"
+    print(error)
+    data = asdict(profile)
+    data["fits"] = {**profile.fits, "held_out": error}
+    write_json(arguments.out, data)
+    print(f"profile in {arguments.out}: use it as {{use: profile, gpu: {arguments.out}}}")
+    return 0
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write *data*, all or nothing."""
+    scratch = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+        scratch.replace(path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise KvsimError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+# backends, memory
+
+
+def backends(arguments: Namespace) -> int:
+    """List the backends."""
+    device = arguments.device
+    if device == "auto":
+        device = "cuda" if is_installed("torch") and device_exists("cuda") else "cpu"
+    elif device not in ("cpu", "cuda"):
+        raise ConfigError(f"--device is {device!r}; it must be auto, cpu or cuda")
+    print(f"on {device}:")
+    for one in capabilities(device):
+        if one.missing:
+            print(f"{one.name:<10} not available: {one.missing}")
+        else:
+            print(
+                f"{one.name:<10} available: {one.dtypes}; block sizes {one.block_sizes}, "
+                f"heads {one.head_dims}; runs on {one.devices}"
+            )
+    return 0
+
+
+def memory(arguments: Namespace) -> int:
+    """Say how many blocks fit."""
+    from sim.kv_memory import GIB, kv_memory
+
+    found = kv_memory(
+        arguments.model,
+        arguments.gpu,
+        tensor_parallel=arguments.tensor_parallel,
+        block_size=arguments.block_size,
+        utilization=arguments.utilization,
+        weight_bits=arguments.weight_bits,
+        kv_bytes=arguments.kv_bytes,
+    )
+    print(f"may be used   {found.budget / GIB:8.2f} GiB per GPU")
+    print(f"weights       {found.weights / GIB:8.2f} GiB")
+    print(f"activations   {found.activations / GIB:8.2f} GiB (an estimate)")
+    print(f"KV cache      {found.kv / GIB:8.2f} GiB")
+    size = arguments.block_size
+    print(
+        f"num_blocks    {found.num_blocks:,} of {size} tokens and {found.block_bytes / 2**20:.3f} "
+        f"MiB: {found.num_blocks * size:,} tokens"
+    )
+    return 0
+
+
+ACTIONS = {
+    "check": check,
+    "bench": bench,
+    "calibrate": calibrate,
+    "backends": backends,
+    "memory": memory,
+}
