@@ -91,7 +91,7 @@ class Profile:
 
 def profile(workload: Workload) -> Profile:
     """The profile of *workload*, in one pass; memory grows with its different units."""
-    seen = _Seen()
+    seen = Seen()
     arrivals, prompts, answers = list[float](), list[int](), list[int]()
     sessions: set[Hashable] = set()
     for request in workload:
@@ -124,17 +124,26 @@ def _gap_cv(times: Floats) -> float | None:
     return float(gaps.std() / gaps.mean()) if len(gaps) and gaps.mean() else None
 
 
-class _Seen:
-    """The units met so far, numbered, with the time of their last use."""
+class Seen:
+    """The units met so far, numbered by first use, with the time of the last and their number.
 
-    def __init__(self) -> None:
+    *reuse_bins*: bounds of the histogram `reuse` of hit units by seconds since their last use.
+    """
+
+    def __init__(self, reuse_bins: Sequence[float] = REUSE_BINS) -> None:
+        self._bins = np.array(reuse_bins)
+        self.reuse = np.zeros(len(reuse_bins) + 1, dtype=np.int64)
         self._numbers: dict[Hashable, int] = {}
-        self._last_use = np.zeros(1024)
+        self._last_use, self._uses = np.zeros(1024), np.zeros(1024, dtype=np.int64)
         self._roots: set[Hashable] = set()
-        self._reuse = np.zeros(len(REUSE_BINS) + 1, dtype=np.int64)
         self._depth = np.zeros(len(DEPTH_BINS) + 1, dtype=np.int64)
         self._shares: list[float] = []
         self._units = self._hit_units = self._hit_tokens = self._hit = self._full = 0
+
+    @property
+    def uses(self) -> Ints:
+        """How often each unit was asked for, by number."""
+        return self._uses[: len(self._numbers)]
 
     def add(self, request: Request) -> None:
         """Count one request."""
@@ -167,7 +176,7 @@ class _Seen:
             requests_hit=self._hit,
             requests_fully_cached=self._full,
             depth=_binned(self._depth, DEPTH_BINS),
-            reuse_s=_binned(self._reuse, REUSE_BINS),
+            reuse_s=_binned(self.reuse, self._bins.tolist()),
         )
 
     def _num_seen(self, names: Sequence[Hashable]) -> int:
@@ -186,18 +195,21 @@ class _Seen:
         self._numbers.update(zip(names[num_hit:], new, strict=True))
         if new.stop > len(self._last_use):
             self._last_use = np.resize(self._last_use, 2 * new.stop)
+            self._uses = np.resize(self._uses, 2 * new.stop)
         self._last_use[new.start : new.stop] = now
+        self._uses[new.start : new.stop] = 1
 
     def _reuse_one(self, number: int, now: float) -> None:
-        since = now - self._last_use[number]
-        self._reuse[bisect_right(REUSE_BINS, since)] += 1
+        self.reuse[bisect_right(self._bins, now - self._last_use[number])] += 1
         self._last_use[number] = now
+        self._uses[number] += 1
 
     def _reuse_many(self, names: Sequence[Hashable], num: int, now: float) -> None:
         numbers = np.fromiter(map(self._numbers.__getitem__, names), np.int64, num)
-        bins = np.searchsorted(REUSE_BINS, now - self._last_use[numbers], side="right")
-        self._reuse += np.bincount(bins, minlength=len(self._reuse))
+        bins = np.searchsorted(self._bins, now - self._last_use[numbers], side="right")
+        self.reuse += np.bincount(bins, minlength=len(self.reuse))
         self._last_use[numbers] = now
+        self._uses[numbers] += 1  # a unit stands once in a prompt
 
 
 def _binned(counts: Ints, bounds: Iterable[float]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -63,11 +63,3 @@ def _agree(group: list[Units], depth: int) -> int:
         else:
             high = middle - 1
     return low
-
-
-def uses(requests: Iterable[Request]) -> list[int]:
-    """How often each named unit of the prompts was asked for, the most popular first."""
-    counts: Counter[Hashable] = Counter()
-    for request in requests:
-        counts.update(units(request).names)
-    return sorted(counts.values(), reverse=True)

@@ -20,10 +20,11 @@ from sim.errors import ConfigError
 from sim.mrc import lru_curve
 from sim.style import INK, PLAIN, dress, look, new_axes, say
 from sim.workload import Workload
-from workloads.sharing_tree import branches, uses
-from workloads.units import units
+from workloads.profile import Seen
+from workloads.sharing_tree import branches
 
 NUM_BINS = 120
+REUSE_BINS = np.geomspace(1e-2, 1e7, 400).tolist()  # s
 MOST_FOR_TREE = 3000  # requests
 LEAST_SHARE = 0.002  # of the requests of the tree; thinner branches cannot be seen
 
@@ -62,19 +63,18 @@ def length_cdf(workload: Workload) -> Axes:
 def reuse_time(workload: Workload) -> Axes:
     """Cumulative distribution of the time until a unit is asked for again."""
     ax = new_axes()
-    last_use: dict[Any, float] = {}
-    since: list[float] = []
+    seen = Seen(REUSE_BINS)
     for request in workload:
-        now, names = request.arrival_time, units(request).names
-        since += [now - last_use[name] for name in names if name in last_use]
-        last_use.update(dict.fromkeys(names, now))
-    if since:
-        _cdf(ax, np.maximum(np.array(since), 1e-3), look(0), "reuse time")
+        seen.add(request)
+    num = int(seen.reuse.sum())
+    if num:
+        ax.plot(REUSE_BINS, np.cumsum(seen.reuse)[:-1] / num, **look(0))
+        _log_shares(ax)
     else:
         say(ax, "nothing is reused")
-    ax.set_xlabel("seconds since the last use (below 1 ms: 1 ms)")
+    ax.set_xlabel("seconds since the last use")
     ax.set_ylabel("reuses within")
-    dress(ax, "Reuse time", f"{len(since):,} reuses of {len(last_use):,} different units")
+    dress(ax, "Reuse time", f"{num:,} reuses of {len(seen.uses):,} different units")
     return ax
 
 
@@ -98,10 +98,13 @@ def reuse_distance(workload: Workload) -> Axes:
 def popularity(workload: Workload) -> Axes:
     """How often each unit is asked for, by rank."""
     ax = new_axes()
-    counts = uses(workload)
-    if counts:
+    seen = Seen()
+    for request in workload:
+        seen.add(request)
+    counts = np.sort(seen.uses)[::-1]
+    if len(counts):
         ranks = np.unique(np.geomspace(1, len(counts), NUM_BINS).astype(np.int64))
-        ax.plot(ranks, np.array(counts)[ranks - 1], **look(0))
+        ax.plot(ranks, counts[ranks - 1], **look(0))
         ax.set_xscale("log")
         ax.set_yscale("log")
     ax.set_xlabel("rank of the unit")
@@ -164,6 +167,10 @@ def save(workload: Workload, folder: Path) -> list[Path]:
 def _cdf(ax: Axes, values: npt.NDArray[np.float64], how: dict[str, Any], label: str) -> None:
     shares = np.linspace(0, 1, 501)
     ax.plot(np.quantile(values, shares), shares, label=label, **how)
+    _log_shares(ax)
+
+
+def _log_shares(ax: Axes) -> None:
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter(PLAIN)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -12,9 +12,9 @@ from sim.keys import TokenKeys
 from sim.request import Request
 from workloads.mooncake import Mooncake
 from workloads.own import Own
-from workloads.profile import profile
+from workloads.profile import Seen, profile
 from workloads.shared_prefix import SharedPrefix
-from workloads.sharing_tree import Branch, branches, uses
+from workloads.sharing_tree import Branch, branches
 from workloads.trace_plots import PLOTS, save
 from workloads.units import units
 
@@ -85,7 +85,10 @@ def test_branches_are_what_prompts_share(trace: Path) -> None:
     workload = Mooncake(trace)
     assert branches(workload) == [Branch(0, 3, 0, 1024), Branch(0, 2, 1024, 1100)]
     assert branches(workload, least=3) == [Branch(0, 3, 0, 1024)]
-    assert uses(workload) == [3, 3, 2, 1]
+    seen = Seen()
+    for request in workload:
+        seen.add(request)
+    assert seen.uses.tolist() == [3, 3, 2, 1]
 
 
 def test_info_prints_text_or_json(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
