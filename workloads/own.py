@@ -92,6 +92,8 @@ class Own(Workload):
                 last = request.arrival_time
         if not lenient or not requests:
             bad.refuse(self.path, "correct these rows, or set lenient to leave them out")
+        if not requests:
+            raise TraceError(f"{self.path}: holds no requests; was it written to the end?")
         if bad:
             self.notes += (bad.note(num_rows),)
         return requests

@@ -156,3 +156,8 @@ def test_closed_loops_survive(tmp_path: Path) -> None:
     write(Listed([first, second]), path)
     _, read = Own(path, time_scale=2.0)
     assert (read.follows, read.think_time, read.arrival_time) == (("a",), 5.0, 8.0)
+
+
+def test_a_header_alone_is_no_trace(write: Write) -> None:
+    with pytest.raises(TraceError, match="holds no requests"):
+        Own(write(HEADER))

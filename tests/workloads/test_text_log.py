@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,33 @@ def test_tokenizers() -> None:
         tokenizer("gpt")
     with pytest.raises(ConfigError, match="cannot import nowhere"):
         tokenizer("nowhere:split")
+
+
+def test_a_tokenizer_of_the_library_is_used(tmp_path: Path, write: Write) -> None:
+    """`tokenizers:FILE` reads a tokenizer.json; a file that is none is an error of one line."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"to": 0, "be": 1, "or": 2, "[UNK]": 3}, unk_token="[UNK]")
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(tmp_path / "tokenizer.json"))
+    name = f"tokenizers:{tmp_path / 'tokenizer.json'}"
+    assert list(tokenizer(name)("to be or not to be")) == [0, 1, 2, 3, 0, 1]
+    (request,) = TextLog(write({"input": "to be or not", "output": "to be"}), 2, tokenizer=name)
+    assert (request.num_prompt_tokens, request.max_tokens, len(request.keys)) == (4, 2, 3)
+    (tmp_path / "broken.json").write_text("{}")
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        tokenizer(f"tokenizers:{tmp_path / 'broken.json'}")
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("tokenizers", "tiktoken"):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ConfigError, match=f"needs {name}; pip install {name}"):
+            tokenizer(f"{name}:anything")
+
+
+def test_an_encoding_that_does_not_exist_is_named() -> None:
+    pytest.importorskip("tiktoken")
+    with pytest.raises(ConfigError, match="encoding 'no-such' cannot be loaded"):
+        tokenizer("tiktoken:no-such")
