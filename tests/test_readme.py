@@ -32,7 +32,10 @@ from workloads.mooncake import Mooncake
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = [README, *(ROOT / "docs" / f"{name}.md" for name in ("design", "fidelity", "traces"))]
+PAGES = [
+    README,
+    *(ROOT / "docs" / f"{name}.md" for name in ("design", "fidelity", "traces", "experiments")),
+]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
 SETUP = "python3 -m venv .venv && .venv/bin/pip install -q "
