@@ -44,4 +44,5 @@ POLICIES = {
     "queue_lookahead": "policies.queue_lookahead:QueueLookahead",
     "rlt": "policies.rlt:RLT",
     "noisy_oracle": "policies.noisy_oracle:NoisyOracle",
+    "learned": "policies.learned:Learned",
 }

@@ -31,7 +31,7 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("package", ALLOWED)
 def test_import_direction(package):
-    """`sim` imports none of its siblings; only gpu_backend imports torch."""
+    """`sim` imports none of its siblings; only gpu_backend imports torch at the top."""
     ours = {*ALLOWED, "torch"}
     for path in (ROOT / package).rglob("*.py"):
         assert imported(path) & ours <= ALLOWED[package], path

@@ -445,7 +445,7 @@ def test_oltp(kvsim_data: Path) -> None:
 
 
 def other_policies() -> list[str]:
-    return [name for name in POLICIES if name not in ("belady", "noisy_oracle")]
+    return [name for name in POLICIES if name not in ("belady", "noisy_oracle", "learned")]
 
 
 @pytest.mark.parametrize("name", other_policies())
