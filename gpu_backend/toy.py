@@ -83,13 +83,8 @@ def toy_engine(
     policy: str = "fcfs",
 ) -> Engine:
     """An engine with little of everything, so that the traffic does not fit."""
-    spec = {
-        "use": manager,
-        "num_blocks": num_blocks,
-        "block_size": block_size,
-        "free_order": free_order,
-    }
-    built: BlockManager = build("manager", spec)
+    known = {"num_blocks": num_blocks, "block_size": block_size, "free_order": free_order}
+    built: BlockManager = build("manager", manager, known=known)
     config = SchedulerConfig(
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=16,

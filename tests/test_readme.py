@@ -34,7 +34,10 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = [
     README,
-    *(ROOT / "docs" / f"{name}.md" for name in ("design", "fidelity", "traces", "experiments")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("design", "fidelity", "traces", "experiments", "gpu")
+    ),
 ]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 

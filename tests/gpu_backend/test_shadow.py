@@ -12,9 +12,12 @@ from gpu_backend.content import content_of, fingerprints
 from gpu_backend.metadata import capture_sizes
 from gpu_backend.shadow import owners
 from gpu_backend.toy import toy_engine, toy_requests
-from gpu_backend.tracing import traced_run
+from gpu_backend.tracing import has_block_ids, traced_run
+from policies import MANAGERS, POLICIES
 from policies.reference import ReferenceBlockManager
+from sim.build import build
 from sim.engine import Engine
+from sim.errors import ConfigError
 from sim.keys import BlockKeys, ChunkKeys, Image, SegmentKeys, TokenKeys
 from sim.scheduler import SchedulerConfig
 from workloads.shared_prefix import SharedPrefix
@@ -117,6 +120,44 @@ def test_every_slot_read_is_the_requests_own(free_order, name, num_blocks, budge
         assert len(chunks) > 60
     if name == "hits within a step":
         assert hits_within_a_step(trace) > 1
+
+
+def with_block_ids() -> list[str]:
+    """The managers of kvsim that say which blocks they hand out, whoever adds one."""
+    small = {"num_blocks": 60, "block_size": 16}
+    made = {name: build("manager", name, known=small) for name in MANAGERS}
+    return [name for name, manager in made.items() if has_block_ids(manager)]
+
+
+@pytest.mark.parametrize("free_order", ["tail", "unhashed_first"])
+@pytest.mark.parametrize("budget", [100, 4096])
+@pytest.mark.parametrize("name", with_block_ids())
+def test_every_manager_with_block_ids(name, budget, free_order):
+    """Chunked and preempted, and with hits within a step."""
+    engine = toy_engine(
+        manager=name, num_blocks=60, max_num_batched_tokens=budget, free_order=free_order
+    )
+    report = check_trace(traced_run(engine, toy_requests()))
+    assert report.findings == []
+    assert engine.manager.num_evicted_blocks > 500
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_eviction_policy(name):
+    """Whatever goes first, nobody reads what went."""
+    policy = build("policy", name)
+    if policy.needs:
+        pytest.skip(f"{name} needs hints that these requests do not carry")
+    manager = ReferenceBlockManager(60, 16, eviction=policy)
+    requests = toy_requests(30)
+    try:
+        policy.prepare(requests)
+    except ConfigError as reason:
+        pytest.skip(f"{name}: {reason}")
+    config = SchedulerConfig(max_num_batched_tokens=100, scheduler_reserve_full_isl=False)
+    report = check_trace(traced_run(Engine(manager, scheduler=config), requests))
+    assert report.findings == []
+    assert manager.num_evicted_blocks > 100
 
 
 def hits_within_a_step(trace) -> int:
