@@ -27,6 +27,7 @@ from sim.replay_record import record_replay
 from sim.reuse import admission_times, reusable_tokens
 from sim.scheduler import SchedulerConfig
 from sim.search import find_modules_in
+from sim.warm_start import Before, warm_up
 from sim.workload import Workload
 from sim.workload_cache import WorkloadCache
 
@@ -91,7 +92,7 @@ class Experiment:
             question=checked(str, data.get("question", ""), root / "question"),
             seed=seed,
             mode=mode,
-            bounds=checked(bool, data.get("bounds", mode != "engine"), root / "bounds"),
+            bounds=_bounds(config, mode),
             cache=cache,
             engine=engine,
             scheduler=scheduler,
@@ -101,6 +102,7 @@ class Experiment:
             workloads=workloads or WorkloadCache(),
         )
         experiment.workload_plan(cache["block_size"])
+        experiment.warm_start_plan(cache["block_size"])
         return experiment
 
     @property
@@ -120,11 +122,14 @@ class Experiment:
         if policy is not None and policy.needs:
             with labelled(label):
                 check_needs(manager, self.workload_of(manager.block_size))
+                if (warm := self.warm_start_of(manager.block_size)) is not None:
+                    check_needs(manager, warm)
         return manager
 
     def resolved(self) -> dict[str, Any]:
         """The configuration with every value in effect; running it gives the same tables."""
         report = schema.section(self.config, "report")
+        warm = self.warm_start_plan(self.cache["block_size"])
         times = {
             "engine": {name: value for name, value in self.engine.items() if value is not None},
             "latency": self.latency.resolved(),
@@ -138,6 +143,7 @@ class Experiment:
             "cache": dict(self.cache),
             **(times if self.mode == "engine" else {}),
             "workload": self.workload_plan(self.cache["block_size"]).resolved(),
+            **({"warm_start": warm.resolved()} if warm is not None else {}),
             "policies": {label: manager.resolved() for label, manager in self.managers.items()},
             **({"report": report} if report else {}),
         }
@@ -149,13 +155,16 @@ class Experiment:
         engine = self._engine(label)
         manager = engine.manager
         workload = self.workload_of(manager.block_size)
-        prepare(manager, workload)
+        warm = self.warm_start_of(manager.block_size)
+        prepare(manager, workload, warm)
+        if warm is not None:
+            warm_up(manager, warm, decode=self.decode)
         if self.mode == "engine":
             record = engine.run(workload)
         else:
             record = record_replay(manager, workload, decode=self.decode)
         record.requests["num_reusable_tokens"] = reusable_tokens(
-            workload, admission_times(record.requests), decode=self.decode
+            workload, admission_times(record.requests), decode=self.decode, before=warm or ()
         )
         settings = {
             "kv_bytes_per_token": self.cache["kv_bytes_per_token"],
@@ -188,28 +197,55 @@ class Experiment:
 
     def workload_of(self, block_size: int) -> Workload:
         """The requests for managers with this block size."""
-        workload = self.workloads.build(self.workload_plan(block_size))
+        return self._built(self.workload_plan(block_size), "workload", block_size)
+
+    def warm_start_of(self, block_size: int) -> Before | None:
+        """What is served before them, if anything is."""
+        made = self.warm_start_plan(block_size)
+        return None if made is None else Before(self._built(made, "warm_start", block_size))
+
+    def workload_plan(self, block_size: int) -> Plan | Ready:
+        """What the requests for managers with this block size are made from."""
+        made = self._requests_plan("workload", block_size)
+        if made is None:
+            raise ConfigError(
+                f"{self.config.root / 'workload'}: is missing; write 'workload: shared_prefix', "
+                "for example"
+            )
+        return made
+
+    def warm_start_plan(self, block_size: int) -> Plan | Ready | None:
+        """What is served before the run is made from; None for nothing."""
+        return self._requests_plan("warm_start", block_size)
+
+    def _requests_plan(self, section: str, block_size: int) -> Plan | Ready | None:
+        if self.config.data.get(section) is None:
+            return None
+        return plan(
+            "workload",
+            self.config.data[section],
+            known={"block_size": block_size, "seed": self.seed},
+            where=self.config.root / section,
+            known_where=self.config.root / "cache",
+        )
+
+    def _built(self, made: Plan | Ready, section: str, block_size: int) -> Workload:
+        workload = self.workloads.build(made)
         if workload.block_size != block_size:
             raise ConfigError(
-                f"{self.config.root / 'workload'}: its block_size is {workload.block_size} "
+                f"{self.config.root / section}: its block_size is {workload.block_size} "
                 f"tokens, the manager's {block_size}; give both the same"
             )
         return workload
 
-    def workload_plan(self, block_size: int) -> Plan | Ready:
-        """What the requests for managers with this block size are made from."""
-        root = self.config.root
-        if self.config.data.get("workload") is None:
-            raise ConfigError(
-                f"{root / 'workload'}: is missing; write 'workload: shared_prefix', for example"
-            )
-        return plan(
-            "workload",
-            self.config.data["workload"],
-            known={"block_size": block_size, "seed": self.seed},
-            where=root / "workload",
-            known_where=root / "cache",
-        )
+
+def _bounds(config: Config, mode: Mode) -> bool:
+    """Whether bounds are computed: by default without a clock, never behind a warm start."""
+    place, is_warm = config.root / "bounds", config.data.get("warm_start") is not None
+    wanted: bool = checked(bool, config.data.get("bounds", mode != "engine" and not is_warm), place)
+    if wanted and is_warm:
+        raise ConfigError(f"{place}: bounds are of runs that begin empty; leave out warm_start")
+    return wanted
 
 
 def lru_label(managers: Mapping[str, Plan | Ready]) -> str:

@@ -24,6 +24,7 @@ TEXTS = {
     "seed": "Of everything that is drawn at random.",
     "seeds": "Run everything with each of these seeds.",
     "sweep": "Dotted paths and their values: {cache.num_blocks: [2000, 4000]}.",
+    "warm_start": "A workload that is served before the run begins, so that it finds a warm cache.",
     "bounds": "Compute MIN and a cache without limit beside every run.",
 }
 
@@ -45,6 +46,7 @@ def json_schema() -> Json:
         "engine": _engine(),
         "latency": _object("latency"),
         "workload": _object("workload"),
+        "warm_start": _object("workload"),
         "policies": {"type": "object", "additionalProperties": _object("manager")},
         "report": _report(),
     }

@@ -26,9 +26,14 @@ def check_needs(manager: BlockManager, workload: Workload) -> None:
         )
 
 
-def prepare(manager: BlockManager, workload: Workload) -> None:
-    """Check the needs of the manager's policy, and show it the future if it is offline."""
-    check_needs(manager, workload)
+def prepare(manager: BlockManager, workload: Workload, warm: Workload | None = None) -> None:
+    """Check the needs of the manager's policy, and show it the future if it is offline.
+
+    *warm*: what is served before *workload* (`sim.warm_start`).
+    """
+    parts = [workload] if warm is None else [warm, workload]
+    for part in parts:
+        check_needs(manager, part)
     policy = policy_of(manager)
     if policy is not None and policy.is_offline:
-        policy.prepare(list(workload))
+        policy.prepare([request for part in parts for request in part])

@@ -26,19 +26,25 @@ def admission_times(columns: Mapping[str, Sequence[Any]]) -> list[float]:
 
 
 def reusable_tokens(
-    requests: Iterable[Request], admitted: Sequence[float], *, decode: bool
+    requests: Iterable[Request],
+    admitted: Sequence[float],
+    *,
+    decode: bool,
+    before: Iterable[Request] = (),
 ) -> list[int]:
     """Tokens in the full blocks of each prompt that earlier admissions stored, in one order.
 
     *admitted*: when each request was scheduled first (NaN: never, 0 tokens are then reported).
     With *decode* answers are stored too, as if at once. The last token counts here, although it is
-    always computed again.
+    always computed again. *before*: requests that were served ahead of all others.
     """
     everyone = list(requests)
     counted = [0] * len(everyone)
     times = [(time if time == time else inf) for time in admitted]
     parts = Parts()
     footprint = with_answer if decode else prompt
+    for request in before:
+        parts.add(request.keys, footprint(request).num_stored)
     for i in sorted(range(len(everyone)), key=times.__getitem__):
         request = everyone[i]
         if times[i] == inf:

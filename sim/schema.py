@@ -27,6 +27,7 @@ TOP = (
     "engine",
     "latency",
     "workload",
+    "warm_start",
     "policies",
     "sweep",
     "bounds",

@@ -130,6 +130,8 @@ class Study:
         jobs = []
         for policy, setting, point, num_blocks, block_size in rows:
             files = inputs.of(point.workload_of(block_size))
+            if (warm := point.warm_start_of(block_size)) is not None:
+                files |= inputs.of(warm)
             bounds = None
             if point.bounds:
                 same = _bounds_of(point, block_size)

@@ -56,7 +56,8 @@ class Unit:
         spec["policies"] = {RUN: manager.resolved()}
         spec["cache"] = _needed(spec["cache"], manager)
         plain = _is_plain(spec)
-        plans = (manager, experiment.latency, experiment.workload_plan(1))
+        plans = [manager, experiment.latency, experiment.workload_plan(1)]
+        plans += [warm] if (warm := experiment.warm_start_plan(1)) is not None else []
         code = sorted({digest for plan in plans for digest in code_of(plan)})
         key = key_of(spec, inputs, code, "" if plain else label)
         return cls("run", key, label, spec, policy, None if plain else experiment)
