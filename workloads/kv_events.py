@@ -124,6 +124,10 @@ class KVEvents(Recorded):
         return chain[::-1]
 
     def _known(self, value: Any) -> int:
+        if type(value) not in (int, str):
+            raise ValueError(
+                f"parent_block_hash is {short_repr(value)}; it must be a number or text"
+            )
         if value not in self._numbers or self._parents[self._numbers[value]] == -2:
             raise ValueError(f"parent_block_hash {short_repr(value)} was never stored")
         return self._numbers[value]

@@ -123,7 +123,7 @@ def holds(path: Path, **arguments: object) -> None:
 
 
 FUZZ = settings(
-    max_examples=60,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
@@ -131,6 +131,7 @@ FUZZ = settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
 @FUZZ
 @given(first=damage(), suffix=st.sampled_from(sorted(PACK)), second=damage())
@@ -147,6 +148,20 @@ def test_damaged_samples(
     suffix = "" if sample.suffix == ".parquet" else suffix
     path = tmp_path / f"{sample.name}{suffix}"
     path.write_bytes(second(PACK[suffix](first(sample.read_bytes()))))
+    holds(path)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+@settings(FUZZ, max_examples=15)
+@given(first=damage())
+def test_samples_damaged_a_little(
+    sample: Path, tmp_path: Path, first: Callable[[bytes], bytes]
+) -> None:
+    """The quick part of the above."""
+    for sidecar in SIDECARS:
+        shutil.copy(sidecar, tmp_path)
+    path = tmp_path / sample.name
+    path.write_bytes(first(sample.read_bytes()))
     holds(path)
 
 
@@ -184,7 +199,7 @@ def test_damaged_real_files(
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
-@settings(FUZZ, max_examples=25)
+@settings(FUZZ, max_examples=15)
 @given(junk=st.binary(max_size=300), suffix=st.sampled_from(sorted(PACK)))
 def test_junk_under_every_name(sample: Path, tmp_path: Path, junk: bytes, suffix: str) -> None:
     """Bytes of no format at all, also where a compressed stream is expected."""

@@ -61,6 +61,7 @@ def test_of_two_copies_one_stays(write: Write) -> None:
     ("event", "what"),
     [
         (stored(99, 2), "parent_block_hash 99 was never stored"),
+        (stored([], 2), "parent_block_hash is \\[\\]"),
         (stored(1, 1), "a block is stored again behind another parent"),
         (stored(None, 2, size=4), "block_size is 4; it must be 2"),
         (stored(None), "block_hashes is \\[\\]"),
