@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import engines, growth, peers, replays, report, sessions
+from benchmarks import engines, growth, peers, policies, replays, report, sessions
 from benchmarks.inputs import Settings
 from benchmarks.measure import Row
 from benchmarks.targets import judged
-from workloads.data import DATA_VARIABLE
+from workloads.datasets import DATA_VARIABLE
 
 
 class Section(NamedTuple):
@@ -29,6 +29,7 @@ class Section(NamedTuple):
 
 SECTIONS = {
     "replay": Section(replays.TITLE, replays.NEEDS, replays.rows),
+    "policies": Section(policies.TITLE, policies.NEEDS, policies.rows),
     "engine": Section(engines.TITLE, engines.NEEDS, engines.rows),
     "growth": Section(growth.TITLE, growth.NEEDS, growth.rows),
     "weka": Section(sessions.TITLE, sessions.NEEDS, sessions.rows),

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from benchmarks import engines, growth, replays, sessions
+from benchmarks import engines, growth, policies, replays, sessions
 from benchmarks.measure import Row
+
+UNIFORM = (
+    *("fifo", "clock", "sieve", "slru", "slru_sglang", "mru", "filo", "lfu", "lfuda", "pgdsf"),
+    *("priority", "ttl", "tlru", "continuum", "kvflow", "workload_aware", "queue_lookahead"),
+)
+WITH_GHOSTS = ("s3fifo", "two_q", "arc", "lecar", "lru_k")
 
 Rows = Mapping[str, Row]
 """The rows of a run by name."""
@@ -31,7 +37,7 @@ class Target:
 def judged(rows: Rows) -> list[Target]:
     """Every promise that the rows allow to be judged."""
     targets: list[Target] = []
-    for promises in (_replay, _user_policies, _engine, _growth, _sessions):
+    for promises in (_replay, _user_policies, _policies, _engine, _growth, _sessions):
         try:
             targets += promises(rows)
         except KeyError:  # that section was not run
@@ -53,6 +59,19 @@ def _user_policies(rows: Rows) -> Iterator[Target]:
         share = own.requests_per_s / built_in.requests_per_s
         promise = f"a user's {kind} LRU against the built-in one, block size 16"
         yield Target(promise, share, 0.5, unit="of the speed")
+
+
+def _policies(rows: Rows) -> Iterator[Target]:
+    lru = rows["lru"]
+    curve = rows[policies.CURVE].seconds / lru.seconds
+    yield Target("exact LRU curve against one replay", curve, 3, at_least=False, unit="times")
+    for kind, names, least in (
+        ("whose state is uniform over a span", UNIFORM, 1 / 3),
+        ("with ghosts", WITH_GHOSTS, 0.1),
+    ):
+        slowest = min(names, key=lambda name: rows[name].requests_per_s)
+        share = rows[slowest].requests_per_s / lru.requests_per_s
+        yield Target(f"the slowest policy {kind} ({slowest})", share, least, unit="of LRU's speed")
 
 
 def _engine(rows: Rows) -> Iterator[Target]:

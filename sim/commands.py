@@ -139,6 +139,7 @@ def _print_replay(result: ReplayResult, *, as_json: bool, has_content: bool) -> 
     print(f"hit             {rate}: {result.hit_tokens:,} of {result.query_tokens:,}")
     print(f"full blocks     {result.hit_blocks:,} hit of {result.query_blocks:,}")
     print(f"evicted blocks  {result.evicted_blocks:,}")
+    print(f"cached at end   {result.cached_blocks:,} blocks, {result.orphaned_blocks:,} orphaned")
     print(f"CPU time        {result.seconds:.2f} s{speed}")
 
 

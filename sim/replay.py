@@ -24,7 +24,9 @@ class ReplayResult:
 
     Queries are the served prompts, as vLLM counts them: all tokens, also those that can never be
     hit (the last one, the partial block). `query_blocks` are their full blocks. `evicted_blocks`
-    lost their content to new content. `seconds` is CPU time of the loop, making requests included.
+    lost their content to new content. At the end `cached_blocks` hold content, of which
+    `orphaned_blocks` cannot be hit, as some block before them is gone. `seconds` is CPU time of the
+    loop, making requests included.
     """
 
     requests: int
@@ -34,6 +36,8 @@ class ReplayResult:
     query_tokens: int
     hit_tokens: int
     evicted_blocks: int
+    cached_blocks: int
+    orphaned_blocks: int
     seconds: float = field(compare=False)
 
     @property
@@ -102,6 +106,8 @@ def replay(
         query_tokens=query_tokens,
         hit_tokens=hit_tokens,
         evicted_blocks=manager.num_evicted_blocks - evicted_before,
+        cached_blocks=manager.num_cached_blocks,
+        orphaned_blocks=manager.num_orphaned_blocks,
         seconds=seconds,
     )
 

@@ -101,7 +101,9 @@ def test_an_unknown_section_is_refused() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "no section speed; there are replay, engine, growth, weka, peers" in done.stderr
+    assert (
+        "no section speed; there are replay, policies, engine, growth, weka, peers" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("policy", [OrderedDictLRU, RankedLRU])

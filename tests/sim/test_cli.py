@@ -218,6 +218,8 @@ def test_replay_prints_json_that_equals_the_library(
         "query_tokens": 2304,
         "hit_tokens": 1024,
         "evicted_blocks": 0,
+        "cached_blocks": 2,
+        "orphaned_blocks": 0,
     }
     assert main(arguments) == 0
     text = capsys.readouterr().out

@@ -5,10 +5,12 @@ from typing import Literal
 
 import pytest
 
+from policies.fifo import FIFO
 from policies.reference import ReferenceBlockManager
-from sim.cache import KVEvent
+from policies.vllm import VLLMBlockManager
+from sim.cache import BlockManager, KVEvent
 from sim.errors import ConfigError
-from sim.keys import ChunkKeys, TokenKeys
+from sim.keys import ChunkKeys, SegmentKeys, TokenKeys
 from sim.replay import ReplayResult, replay
 from sim.request import Request
 from workloads.mooncake import Mooncake
@@ -72,6 +74,8 @@ def test_a_replay_counts_tokens_blocks_and_evictions() -> None:
         query_tokens=30,
         hit_tokens=8,
         evicted_blocks=1,
+        cached_blocks=4,
+        orphaned_blocks=0,
         seconds=0.0,
     )
 
@@ -285,3 +289,20 @@ def test_hit_rates_at_16_are_those_of_real_vllm(
     assert rounded(result.hit_rate) == tokens
     if free_order == "unhashed_first":  # of the classic order only the rate in tokens is known
         assert rounded(result.block_hit_rate) == 0.2831
+
+
+@pytest.mark.parametrize("kind", [ReferenceBlockManager, VLLMBlockManager])
+def test_orphans_are_counted(kind: type[BlockManager]) -> None:
+    """3 usable blocks of 4 tokens, FIFO: A = a b, then B = a c, then two other blocks.
+
+    They push out b and a, inserted first, and c cannot be hit without a. By leaves it is b and c.
+    """
+    for victims, num_orphaned in (("block", 1), ("leaf", 0)):
+        manager = kind(4, 4, eviction=FIFO(), victims=victims)  # type: ignore[call-arg]
+        texts = [(1, 1), (1, 2), (3, 3)]
+        requests = [
+            Request(i, SegmentKeys([10 * a, 10 * a + b], [4, 8], 4), 8, 1)
+            for i, (a, b) in enumerate(texts)
+        ]
+        done = replay(manager, requests)
+        assert (done.cached_blocks, done.orphaned_blocks) == (3, num_orphaned)
