@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import ClassVar, cast
 
+from policies.pool import check_pool, stored_event
 from policies.radix_strategies import LeafHeap, Strategy
 from policies.radix_tree import RadixNode, RadixTree
-from policies.reference import check_pool, stored_event
 from sim.cache import (
     NO_HIT,
     AllBlocksCleared,

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from operator import attrgetter
-from typing import Literal, cast, get_args
+from typing import cast
 
+from policies.block import BlockHashMap, KVCacheBlock
 from policies.free_queue import FreeQueue
 from policies.lru import LRU
+from policies.pool import FreeOrder, Victims, check_pool, stored_event
 from sim.cache import (
     NO_HIT,
     AllBlocksCleared,
@@ -21,83 +23,12 @@ from sim.cache import (
     BlockManager,
     BlockRemoved,
     BlockState,
-    BlockStored,
     EventSink,
     EvictionPolicy,
     Hit,
     Span,
 )
-from sim.errors import ConfigError
 from sim.request import Request, RequestStatus
-
-FreeOrder = Literal["tail", "unhashed_first"]
-Victims = Literal["block", "leaf"]
-
-
-class KVCacheBlock(Span):
-    """One slot of KV memory; `prev_free` and `next_free` link it into a free queue (see `Span`)."""
-
-    __slots__ = ("block_hash", "block_id", "parent_hash")
-
-    def __init__(self, block_id: int) -> None:
-        super().__init__(num_blocks=1)
-        self.block_id = block_id
-        self.block_hash: Hashable | None = None  # set when the block is full, reset on eviction
-        self.parent_hash: Hashable | None = None  # of the block before it, None at the start
-
-    def key(self, i: int) -> Hashable | None:
-        return self.block_hash
-
-    def __repr__(self) -> str:
-        return f"KVCacheBlock({self.block_id}, hash={self.block_hash}, ref_cnt={self.ref_cnt})"
-
-
-class BlockHashMap:
-    """Block hash -> the blocks that hold this content, oldest first.
-
-    Nothing is de-duplicated: two requests that compute the same content keep two copies. A single
-    block is stored bare, since nearly every hash has just one.
-    """
-
-    def __init__(self) -> None:
-        self._blocks: dict[Hashable, KVCacheBlock | dict[int, KVCacheBlock]] = {}
-
-    def get(self, block_hash: Hashable) -> KVCacheBlock | None:
-        """The oldest copy, or None."""
-        found = self._blocks.get(block_hash)
-        return next(iter(found.values())) if isinstance(found, dict) else found
-
-    def copies(self, block_hash: Hashable) -> list[KVCacheBlock]:
-        """All copies, oldest first."""
-        found = self._blocks.get(block_hash)
-        if found is None:
-            return []
-        return list(found.values()) if isinstance(found, dict) else [found]
-
-    def insert(self, block: KVCacheBlock) -> None:
-        """Make *block* findable under its hash, behind older copies."""
-        found = self._blocks.setdefault(block.block_hash, block)
-        if isinstance(found, dict):
-            found[block.block_id] = block
-        elif found is not block:
-            self._blocks[block.block_hash] = {found.block_id: found, block.block_id: block}
-
-    def remove(self, block: KVCacheBlock) -> int:
-        """Make *block* unfindable; how many other copies are left."""
-        found = self._blocks[block.block_hash]
-        if isinstance(found, dict):
-            del found[block.block_id]
-            if found:
-                return len(found)
-        del self._blocks[block.block_hash]
-        return 0
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._blocks.clear()
-
-    def __iter__(self) -> Iterator[Hashable]:
-        return iter(self._blocks)
 
 
 class ReferenceBlockManager(BlockManager):
@@ -431,43 +362,3 @@ class ReferenceBlockManager(BlockManager):
 def _state(span: Span) -> BlockState:
     block = cast("KVCacheBlock", span)
     return BlockState(block.block_hash, block.ref_cnt, block.block_id)
-
-
-def stored_event(request: Request, start: int, stop: int, block_size: int) -> BlockStored:
-    """The event of a request whose blocks *start* to *stop* - 1 became findable."""
-    keys = request.keys
-    tokens, extra = keys.tokens(start, stop), keys.extra_keys(start, stop)
-    return BlockStored(
-        block_hashes=tuple(keys[i] for i in range(start, stop)),
-        parent_block_hash=keys[start - 1] if start else None,
-        token_ids=None if tokens is None else tuple(tokens),
-        block_size=block_size,
-        extra_keys=None if extra is None else tuple(extra),
-    )
-
-
-def check_pool(
-    num_blocks: int,
-    block_size: int,
-    null_block: bool,
-    free_order: FreeOrder = "tail",
-    watermark: float = 0.0,
-    victims: Victims = "block",
-) -> None:
-    """Refuse a pool that could hold nothing, and values that mean nothing."""
-    for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
-        if type(value) is not int:
-            raise ConfigError(f"{name} is {value!r}; it must be a whole number")
-    least = 1 + null_block
-    if num_blocks < least:
-        raise ConfigError(f"num_blocks is {num_blocks}; it must be at least {least}")
-    if block_size < 1:
-        raise ConfigError(f"block_size is {block_size} tokens; it must be at least 1")
-    for name, choice, choices in (
-        ("free_order", free_order, get_args(FreeOrder)),
-        ("victims", victims, get_args(Victims)),
-    ):
-        if choice not in choices:
-            raise ConfigError(f"{name} is {choice!r}; it must be {' or '.join(choices)}")
-    if not 0 <= watermark < 1:
-        raise ConfigError(f"watermark is {watermark}; it must be a share of the pool, 0 to below 1")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
-from policies.reference import check_pool
+from policies.pool import check_pool
 from sim.cache import NO_HIT, Allocation, BlockManager, BlockState, Hit, Span
 from sim.request import Request
 

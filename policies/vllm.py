@@ -14,25 +14,21 @@ Block ids do not exist here; blocks without content are only counted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any, ClassVar, cast
 
 from policies.lru import LRU
+from policies.pool import FreeOrder, Victims, check_pool, stored_event
 from policies.prefix_tree import Copy, Node, PrefixTree, Unhashed
-from policies.reference import (
-    FreeOrder,
-    ReferenceBlockManager,
-    Victims,
-    check_pool,
-    stored_event,
-)
+from policies.reference import ReferenceBlockManager
+from policies.span_books import SpanBooks
+from policies.table import Table
 from sim.cache import (
     NO_HIT,
     AllBlocksCleared,
     Allocation,
     BlockManager,
     BlockRemoved,
-    BlockState,
     EventSink,
     EvictionPolicy,
     Hit,
@@ -42,37 +38,7 @@ from sim.keys import BlockKeys
 from sim.request import Request, RequestStatus
 
 
-class Table:
-    """What one request holds: spans with content, in order, then blocks without.
-
-    *tip*: the node at which its content ends. A span that was cut after it was put here stands for
-    all its parts.
-    """
-
-    __slots__ = ("num_stored", "num_unhashed", "spans", "tip")
-
-    def __init__(self, tip: Node) -> None:
-        self.spans: list[Copy] = []
-        self.num_stored = 0
-        self.num_unhashed = 0
-        self.tip = tip
-
-    def parts(self) -> Iterator[Copy]:
-        """Every span held, the deepest first.
-
-        The next one is looked up when it is asked for, since to let one go may cut others.
-        """
-        spans = self.spans
-        for i in range(len(spans) - 1, -1, -1):
-            part: Copy | None = spans[i]
-            bound = spans[i - 1].start + spans[i - 1].num_blocks if i else 0
-            while part is not None:
-                above = part.above if part.start > bound else None
-                yield part
-                part = above
-
-
-class VLLMBlockManager(BlockManager):
+class VLLMBlockManager(SpanBooks):
     """vLLM's block manager for one full-attention group, without block ids.
 
     Parameters are those of `ReferenceBlockManager`, and so are the decisions. For a policy that
@@ -120,9 +86,9 @@ class VLLMBlockManager(BlockManager):
         self._is_plain = enable_caching and not (use_eagle or max_model_len or self.leaf_only)
         self._tree = PrefixTree(self.policy)
         self._tables: dict[int | str, Table] = {}
-        self._num_blank = self.num_blocks  # free blocks that the policy does not order
-        self._num_held = 0  # free blocks that it does
-        self._num_unhashed_held = 0  # those among them that have no content
+        self._num_blank = self.num_blocks
+        self._num_held = 0
+        self._num_unhashed_held = 0
 
     # Reusing
 
@@ -439,79 +405,6 @@ class VLLMBlockManager(BlockManager):
         if self.events:
             self.events(AllBlocksCleared())
         return True
-
-    # Books
-
-    @property
-    def num_free_blocks(self) -> int:
-        return self._num_blank + self._num_held
-
-    @property
-    def num_cached_blocks(self) -> int:
-        return self._num_held - self._num_unhashed_held
-
-    @property
-    def num_orphaned_blocks(self) -> int:
-        """Free blocks whose content cannot be hit now, since some block before it is not cached."""
-        return self._tree.num_orphaned_blocks()
-
-    def free_blocks(self) -> Iterator[BlockState]:
-        for _ in range(self._num_blank):
-            yield BlockState(None, 0, None)
-        for span in cast("Iterator[Span]", iter(self.policy)):  # type: ignore[call-overload]
-            for i in range(span.num_blocks - 1, -1, -1):
-                yield BlockState(span.key(i), 0, None)
-
-    def table(self, request_id: int | str) -> list[BlockState]:
-        table = self._tables.get(request_id)
-        if table is None:
-            return []
-        parts = reversed(list(table.parts()))
-        blocks = [
-            BlockState(part.key(i), part.ref_cnt, None)
-            for part in parts
-            for i in range(part.num_blocks)
-        ]
-        return blocks + [BlockState(None, 1, None)] * table.num_unhashed
-
-    def num_stored_blocks(self, request_id: int | str) -> int | None:
-        table = self._tables.get(request_id)
-        return (table.num_stored or None) if table else None
-
-    def copies(self, key: Hashable) -> list[BlockState]:
-        try:
-            node, _ = self._tree.find(key)
-        except KeyError:
-            return []
-        return [BlockState(key, copy.ref_cnt, None) for copy in node.copies]
-
-    def check(self) -> None:
-        users: dict[int, int] = {}
-        num_used = 0
-        for table in self._tables.values():
-            num_used += table.num_unhashed
-            parts = list(table.parts())
-            assert sum(part.num_blocks for part in parts) == table.num_stored, "a table has a gap"
-            for part in parts:
-                users[id(part)] = users.get(id(part), 0) + 1
-                if part.node is None:
-                    num_used += 1 if users[id(part)] == 1 else 0
-        num_cached = 0
-        for node in self._tree:
-            assert node.num_blocks > 0, "an empty node"
-            assert node.copies or node.children, "a ghost without descendants"
-            parent = cast("Node", node.parent)
-            assert parent.children[node.first_key] is node, "a child under a wrong key"
-            assert parent.start + parent.num_blocks == node.start, "a gap between nodes"
-            for copy in node.copies:
-                assert copy.num_blocks == node.num_blocks, "a copy of a part of its node"
-                assert copy.ref_cnt == users.get(id(copy), 0), "wrong ref_cnt"
-                if copy.ref_cnt:
-                    num_used += copy.num_blocks
-                else:
-                    num_cached += copy.num_blocks
-        assert num_cached == self.num_cached_blocks, "cached blocks do not add up"
-        assert num_used + self.num_free_blocks == self.num_blocks, "blocks do not add up"
 
 
 def _waits(request: Request) -> bool:

@@ -1,0 +1,52 @@
+"""What the block managers have in common: how a pool is described, and the event of its content."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from sim.cache import BlockStored
+from sim.errors import ConfigError
+from sim.request import Request
+
+FreeOrder = Literal["tail", "unhashed_first"]
+Victims = Literal["block", "leaf"]
+
+
+def stored_event(request: Request, start: int, stop: int, block_size: int) -> BlockStored:
+    """The event of a request whose blocks *start* to *stop* - 1 became findable."""
+    keys = request.keys
+    tokens, extra = keys.tokens(start, stop), keys.extra_keys(start, stop)
+    return BlockStored(
+        block_hashes=tuple(keys[i] for i in range(start, stop)),
+        parent_block_hash=keys[start - 1] if start else None,
+        token_ids=None if tokens is None else tuple(tokens),
+        block_size=block_size,
+        extra_keys=None if extra is None else tuple(extra),
+    )
+
+
+def check_pool(
+    num_blocks: int,
+    block_size: int,
+    null_block: bool,
+    free_order: FreeOrder = "tail",
+    watermark: float = 0.0,
+    victims: Victims = "block",
+) -> None:
+    """Refuse a pool that could hold nothing, and values that mean nothing."""
+    for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
+        if type(value) is not int:
+            raise ConfigError(f"{name} is {value!r}; it must be a whole number")
+    least = 1 + null_block
+    if num_blocks < least:
+        raise ConfigError(f"num_blocks is {num_blocks}; it must be at least {least}")
+    if block_size < 1:
+        raise ConfigError(f"block_size is {block_size} tokens; it must be at least 1")
+    for name, choice, choices in (
+        ("free_order", free_order, get_args(FreeOrder)),
+        ("victims", victims, get_args(Victims)),
+    ):
+        if choice not in choices:
+            raise ConfigError(f"{name} is {choice!r}; it must be {' or '.join(choices)}")
+    if not 0 <= watermark < 1:
+        raise ConfigError(f"watermark is {watermark}; it must be a share of the pool, 0 to below 1")
