@@ -26,7 +26,7 @@ Scalar = int | float | str
 Setting = Mapping[str, Scalar]
 """Where on each axis a run stands: the value, or the name of a value that is no single word."""
 
-FIXED = ("name", "question", "report", "policies", "bounds", "mode", *KEYS)
+FIXED = ("name", "question", "report", "policies", "bounds", "evictions", "mode", *KEYS)
 
 
 @dataclass(frozen=True, slots=True)

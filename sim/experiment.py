@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,6 +54,7 @@ class Experiment:
     seed: int
     mode: Mode
     bounds: bool
+    evictions: bool
     cache: Mapping[str, Any]
     engine: Mapping[str, Any]
     scheduler: SchedulerConfig
@@ -93,6 +95,7 @@ class Experiment:
             seed=seed,
             mode=mode,
             bounds=_bounds(config, mode),
+            evictions=_evictions(config, mode),
             cache=cache,
             engine=engine,
             scheduler=scheduler,
@@ -140,6 +143,7 @@ class Experiment:
             "mode": self.mode,
             "seed": self.seed,
             "bounds": self.bounds,
+            **({"evictions": True} if self.evictions else {}),
             "cache": dict(self.cache),
             **(times if self.mode == "engine" else {}),
             "workload": self.workload_plan(self.cache["block_size"]).resolved(),
@@ -172,7 +176,19 @@ class Experiment:
         }
         columns = (record.requests, record.series)
         results = Results.from_run(label, *columns, record.totals, settings)
+        if self.evictions:
+            results = results.with_columns(self._eviction_numbers(label))
         return results if workload.has_content else results.without_hit_rates()
+
+    def _eviction_numbers(self, label: str) -> dict[str, float]:
+        """What `sim.explain` finds of one policy; NaN for a manager without one."""
+        from sim.explain import NUMBERS, explain
+
+        manager = self._engine(label).manager
+        if policy_of(manager) is None:
+            return dict.fromkeys(NUMBERS, nan)
+        workload = self.workload_of(manager.block_size)
+        return explain(manager, workload, decode=self.decode).numbers()
 
     @property
     def decode(self) -> bool:
@@ -245,6 +261,17 @@ def _bounds(config: Config, mode: Mode) -> bool:
     wanted: bool = checked(bool, config.data.get("bounds", mode != "engine" and not is_warm), place)
     if wanted and is_warm:
         raise ConfigError(f"{place}: bounds are of runs that begin empty; leave out warm_start")
+    return wanted
+
+
+def _evictions(config: Config, mode: Mode) -> bool:
+    """Whether evictions are watched, which takes a replay of its own from an empty cache."""
+    place = config.root / "evictions"
+    wanted: bool = checked(bool, config.data.get("evictions", False), place)
+    if wanted and mode == "engine":
+        raise ConfigError(f"{place}: evictions are watched without a clock; add mode: replay")
+    if wanted and config.data.get("warm_start") is not None:
+        raise ConfigError(f"{place}: evictions are watched from an empty cache; drop warm_start")
     return wanted
 
 

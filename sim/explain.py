@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,19 @@ from sim.request import Request
 from sim.workload import Workload
 
 NUM_PREFIXES = 10
+POINTS = (10, 50, 90)  # percent of blocks
+NUMBERS = (
+    "evicted_never_hit",
+    "evicted_answers",
+    "evicted_wanted_again",
+    "regret_tokens",
+    "orphaned_blocks",
+    *(
+        f"{name}_p{p}"
+        for name in ("eviction_idle", "eviction_lifetime", "reuse_gap")
+        for p in POINTS
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +70,34 @@ class Explanation:
         )
         found["recomputed_tokens"] = found["num_recomputed"] * self.block_size
         return found.sort_values("recomputed_tokens", ascending=False)
+
+    def numbers(self) -> dict[str, float]:
+        """The findings as columns of a summary; NaN where nothing was evicted or reused.
+
+        Shares are of evicted blocks; `eviction_idle_*` and `eviction_lifetime_*` are seconds since
+        the last use and since the insertion, `reuse_gap_*` seconds between two uses, each at 10, 50
+        and 90 % of the blocks.
+        """
+        table, size = self.evictions, self.block_size
+        blocks = table["num_blocks"].to_numpy()
+        total = int(blocks.sum())
+        back = int(table["num_recomputed"].sum())
+        unused = int(blocks[table["num_uses"] == 0].sum())
+        found = {
+            "evicted_never_hit": unused / total if total else nan,
+            "evicted_answers": int(table["num_answer_blocks"].sum()) / total if total else nan,
+            "evicted_wanted_again": back / total if total else nan,
+            "regret_tokens": float(back * size),
+            "orphaned_blocks": float(self.num_orphaned),
+        }
+        seconds, weights = (self.gaps[name].to_numpy() for name in ("seconds", "num_blocks"))
+        for name, values, counts in (
+            ("eviction_idle", table["idle"].to_numpy(), blocks),
+            ("eviction_lifetime", table["lifetime"].to_numpy(), blocks),
+            ("reuse_gap", seconds, weights),
+        ):
+            found |= zip((f"{name}_p{p}" for p in POINTS), _points(values, counts), strict=True)
+        return found
 
     def lines(self) -> Iterator[str]:
         """The findings as text."""
@@ -177,8 +219,15 @@ def shared_prefixes(requests: Sequence[Request], number: int) -> pd.DataFrame:
 
 def _quantiles(values: Any, weights: Any) -> str:
     """Median and extremes of seconds, each block counted once."""
+    low, middle, high = _points(values, weights)
+    return f"median {middle:,.1f} s (10%: {low:,.1f} s, 90%: {high:,.1f} s)"
+
+
+def _points(values: Any, weights: Any) -> list[float]:
+    """*values* at `POINTS` percent of the weights; NaN if there are none."""
+    if not len(values):
+        return [nan] * len(POINTS)
     order = np.argsort(values, kind="stable")
     counts = np.cumsum(weights[order])
-    points = [np.searchsorted(counts, q * counts[-1]) for q in (0.1, 0.5, 0.9)]
-    low, middle, high = (float(values[order][min(p, len(values) - 1)]) for p in points)
-    return f"median {middle:,.1f} s (10%: {low:,.1f} s, 90%: {high:,.1f} s)"
+    places = [np.searchsorted(counts, point / 100 * counts[-1]) for point in POINTS]
+    return [float(values[order][min(place, len(values) - 1)]) for place in places]

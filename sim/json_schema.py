@@ -24,6 +24,7 @@ TEXTS = {
     "seed": "Of everything that is drawn at random.",
     "seeds": "Run everything with each of these seeds.",
     "sweep": "Dotted paths and their values: {cache.num_blocks: [2000, 4000]}.",
+    "evictions": "Note when blocks are evicted and wanted again (only without a clock).",
     "warm_start": "A workload that is served before the run begins, so that it finds a warm cache.",
     "bounds": "Compute MIN and a cache without limit beside every run.",
 }
@@ -42,6 +43,7 @@ def json_schema() -> Json:
         "seeds": list_of_int,
         "sweep": {"type": "object", "additionalProperties": axis},
         "bounds": {"type": "boolean"},
+        "evictions": {"type": "boolean"},
         "cache": _cache(),
         "engine": _engine(),
         "latency": _object("latency"),

@@ -21,6 +21,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from sim.block_map import block_map as block_map
 from sim.block_map import free_queue as free_queue
+from sim.eviction_plot import eviction_age as eviction_age
 from sim.mrc_plot import hit_rate_curve as hit_rate_curve
 from sim.results import Results
 from sim.style import (
@@ -264,6 +265,8 @@ def pictures(results: Results, names: Collection[str] | None = None) -> Iterator
             draw["gain"] = partial(gain, results)
     if "num_reusable_tokens" in results.requests and len(near.requests):
         draw["misses"] = partial(misses, near)
+    if "eviction_idle_p50" in near.summary:
+        draw["eviction_age"] = partial(eviction_age, near)
     for name, picture in draw.items():
         if names is None or name in names:
             yield name, picture()

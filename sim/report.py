@@ -171,6 +171,8 @@ def figures(found: Findings) -> Iterator[Figure]:
             drawn.append(("latency_by_size", partial(plots.latency_by_size, results), LATENCY))
     if "num_reusable_tokens" in near.requests and len(near.requests):
         drawn.append(("misses", partial(plots.misses, near), MISSES.format(place)))
+    if "eviction_idle_p50" in near.summary:
+        drawn.append(("eviction_age", partial(plots.eviction_age, near), AGE.format(place)))
     drawn.append(("hit_rate", partial(plots.hit_rate_over_time, near), OVER_TIME.format(place)))
     if has_clock:
         one = len(near.summary) == 1
@@ -195,6 +197,10 @@ LATENCY = "How long users wait for the first token: hits shorten the median firs
 MISSES = (
     "Only the orange part{0} can be won by a better policy or more memory; grey is content that no "
     "cache had seen before."
+)
+AGE = (
+    "Content is idle this long before it is evicted{0}; where the orange lies left of the blue, it "
+    "goes before it would be wanted again. Bars: 10 to 90% of the blocks; dots: medians."
 )
 OVER_TIME = "Where a bold line has become level{0}, the run is long enough for its number to count."
 MEMORY = (

@@ -182,6 +182,10 @@ class Results:
 
         return attribution(self)
 
+    def with_columns(self, columns: Mapping[str, Any]) -> Results:
+        """The same with more columns in the summary."""
+        return Results(self.summary.assign(**columns), self.requests, self.series)
+
     def relabelled(self, policy: str, setting: Setting) -> Results:
         """The only run under another name; the tables are new, their columns are shared."""
         frames = []

@@ -31,6 +31,7 @@ TOP = (
     "policies",
     "sweep",
     "bounds",
+    "evictions",
     "report",
 )
 CACHE = ("num_blocks", "block_size", "kv_bytes_per_token")
@@ -55,6 +56,7 @@ PICTURES = (
     "latency_by_size",
     "gain",
     "misses",
+    "eviction_age",
 )
 
 SCHEDULER_PARAMETERS = Parameters.of(SchedulerConfig)

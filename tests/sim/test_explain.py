@@ -12,11 +12,13 @@ from policies.uncached import UncachedBlockManager
 from policies.vllm import VLLMBlockManager
 from sim.cli import main
 from sim.errors import ConfigError
-from sim.explain import explain, shared_prefixes
+from sim.explain import NUMBERS, explain, shared_prefixes
 from sim.keys import ChunkKeys
 from sim.misses import CLASSES
 from sim.replay import replay
+from sim.report import Report
 from sim.request import Request
+from sim.study import run
 from sim.workload import Workload
 from workloads.mooncake import Mooncake
 from workloads.shared_prefix import SharedPrefix
@@ -119,3 +121,27 @@ def test_the_command(kvsim_data: Path, tmp_path: Path, capsys: pytest.CaptureFix
         assert word in text
     assert {path.stem for path in out.iterdir()} == {"requests", "evictions", "gaps", "prefixes"}
     assert len(pd.read_parquet(out / "evictions.parquet")) > 0
+
+
+def test_evictions_are_columns_of_a_study(tmp_path: Path) -> None:
+    """`evictions: true` adds what `explain` finds; a manager without a policy has NaN there."""
+    config: dict[str, Any] = {
+        "mode": "replay",
+        "evictions": True,
+        "cache": {"block_size": 16},
+        "workload": {"use": "shared_prefix", "num_requests": 300, "num_prefixes": 20},
+        "policies": {"lru": "vllm", "none": "uncached"},
+        "sweep": {"cache.num_blocks": [400, 600]},
+        "report": {"plots": ["eviction_age"]},
+    }
+    results = run(config, out=tmp_path / "r")
+    lru = results.select("lru", num_blocks=400).summary.iloc[0]
+    workload = SharedPrefix(num_requests=300, num_prefixes=20)
+    found = explain(VLLMBlockManager(400), workload).numbers()
+    assert {name: lru[name] for name in NUMBERS} == found
+    assert results.select("none").summary["eviction_idle_p50"].isna().all()
+    assert (tmp_path / "r" / "plots" / "eviction_age.png").is_file()
+    assert "eviction_age" in [figure.name for figure in Report.of(tmp_path / "r").figures]
+    for wrong in ({"mode": "engine"}, {"warm_start": config["workload"], "bounds": False}):
+        with pytest.raises(ConfigError, match="evictions: evictions are watched"):
+            run({**config, **wrong})
