@@ -29,6 +29,7 @@ from sim.profiled import Profiled
 
 Report = Callable[[str], None]
 CACHE = 128 << 20  # bytes of weights that no cache holds
+SMALL_CACHE = 8 << 20  # enough for a toy, which is not to be exact
 
 
 class Calibration:
@@ -86,7 +87,11 @@ class Calibration:
         """Time the held-out steps and predict them."""
         latency = self._latency(profile)
         return [
-            HeldOut(rows, self.timer.seconds(rows), latency.step_time(load_of(rows)))
+            HeldOut(
+                rows,
+                self.timer.seconds(rows, at_least=self.plan.at_least),
+                latency.step_time(load_of(rows)),
+            )
             for rows in self.plan.held_out
         ]
 
@@ -96,12 +101,12 @@ class Calibration:
         """FLOP/s of a large product and bytes/s of a large copy."""
         side = 8192 if self.device == "cuda" else 1024
         a, b = (self._random(side, side) for _ in range(2))
-        peak = 2 * side**3 / seconds(lambda: a @ b, self.device)
+        peak = 2 * side**3 / self._seconds(lambda: a @ b)
         count = (4 << 30 if self.device == "cuda" else 256 << 20) // self.size
         source = torch.zeros(count, dtype=self.type, device=self.device)
         target = torch.empty_like(source)
         moved = 2 * count * self.size
-        return peak, moved / seconds(lambda: target.copy_(source), self.device)
+        return peak, moved / self._seconds(lambda: target.copy_(source))
 
     def _gemm(self, peak: float, bandwidth: float) -> tuple[RooflineFit, dict[str, float]]:
         """The roofline of the products of a layer, and what it misses by number of tokens."""
@@ -122,13 +127,14 @@ class Calibration:
 
     def _products(self, n: int, k: int) -> list[float]:
         """Seconds of one product per number of tokens, with weights in no cache, as in a step."""
-        count = max(2, CACHE // (n * k * self.size))
+        total = CACHE if self.plan.shape.hidden_size >= 512 else SMALL_CACHE
+        count = max(2, total // (n * k * self.size))
         weights = cycle([self._random(n, k) for _ in range(count)])
         taken = []
         with torch.inference_mode():
             for num_tokens in self.plan.tokens:
                 x = self._random(num_tokens, n)
-                taken.append(seconds(partial(_multiply, x, weights), self.device))
+                taken.append(self._seconds(partial(_multiply, x, weights)))
         return taken
 
     def _prefill_attention(self, peak: float) -> float:
@@ -154,15 +160,13 @@ class Calibration:
         queries = self._random(batch.num_actual_tokens, shape.num_heads, shape.head_dim)
         layers, cache = cycle(range(shape.num_layers)), self.timer.cache
         with torch.inference_mode():
-            return seconds(
-                lambda: self.backend.attend(cache, next(layers), queries, batch), self.device
-            )
+            return self._seconds(lambda: self.backend.attend(cache, next(layers), queries, batch))
 
     def _with_overheads(self, profile: GpuProfile) -> GpuProfile:
         """What two whole steps take beyond their parts, per layer and per token."""
         latency, left, tokens = self._latency(profile), [], []
         for rows in self.plan.whole:
-            taken = self.timer.seconds(rows, at_least=0.2)
+            taken = self.timer.seconds(rows, at_least=4 * self.plan.at_least)
             left.append((taken - latency.step_time(load_of(rows))) / self.model.num_layers)
             tokens.append(sum(n for n, _ in rows))
         per_token = max(0.0, (left[1] - left[0]) / (tokens[1] - tokens[0]))
@@ -174,6 +178,9 @@ class Calibration:
     def _latency(self, profile: GpuProfile) -> Profiled:
         kind = {2: "bf16", 4: "fp32"}[self.size]
         return Profiled.of(self.model, profile, weights=kind, kv=kind)
+
+    def _seconds(self, work: Callable[[], object]) -> float:
+        return seconds(work, self.device, at_least=self.plan.at_least)
 
     # What it ran on
 

@@ -6,7 +6,7 @@ from gpu_backend.check import check_trace
 from gpu_backend.mutants import MUTANTS, Mutant
 
 LAYERS = ("metadata", "pool", "L0", "L1 output", "L1 KV")
-NUM_TOKENS = 9000  # that the decoder computes
+NUM_TOKENS = 6000  # that the decoder computes
 
 
 def layers_that_find(mutant: Mutant, *, with_torch: bool, **decoder: object) -> dict[str, int]:

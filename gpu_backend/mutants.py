@@ -25,6 +25,7 @@ from sim.cache import Hit
 from sim.keys import TokenKeys
 from sim.request import Request
 
+NUM_REQUESTS = 36  # enough for every bug to do harm
 Break = Callable[[Any], None]  # of a manager like `reference`
 Rehash = Callable[[TokenKeys], TokenKeys]
 
@@ -42,7 +43,7 @@ class Mutant:
 
     def trace(self, **options: Any) -> StepTrace:
         """The toy traffic with this bug; *options* as for `toy_engine`."""
-        requests = toy_requests()
+        requests = toy_requests(NUM_REQUESTS)
         if self.rehash is not None:
             requests = [_rehashed(request, self.rehash) for request in requests]
         engine = toy_engine(**options)

@@ -20,6 +20,7 @@ class Plan:
     whole: tuple[Rows, Rows]  # a small and a large step, for the overheads
     held_out: tuple[Rows, ...]
     num_blocks: int
+    at_least: float  # seconds that repetitions of one measurement take together
 
 
 def step_plan(shape: Shape, longest: int, num_blocks: int) -> Plan:
@@ -50,6 +51,7 @@ def step_plan(shape: Shape, longest: int, num_blocks: int) -> Plan:
         whole=([(1, at(0.1)[0])], [(at(0.6)[0], 0)]),
         held_out=(*prefills, *hits, *decodes, *mixed),
         num_blocks=num_blocks,
+        at_least=0.05 if longest > 200 else 0.005,  # a toy is to be quick, not exact
     )
 
 

@@ -33,7 +33,7 @@ def test_every_part_runs_at_toy_size(tmp_path):
     assert correct["worst_output"] < 1e-5
     assert correct["one_step_error"] == 0
     mutants = json.loads((tmp_path / "mutants.json").read_text())
-    assert len(mutants) == 3  # two and the seconds
+    assert len(mutants) == 2  # one and the seconds
 
 
 def test_a_part_that_fails_does_not_take_the_others_along(tmp_path, monkeypatch, capsys):

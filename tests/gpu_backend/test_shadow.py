@@ -100,15 +100,15 @@ def test_every_slot_read_is_the_requests_own(free_order, name, num_blocks, budge
         free_order=free_order,
         policy=policy,
     )
-    trace = traced_run(engine, toy_requests())
+    trace = traced_run(engine, toy_requests(40))
     report = check_trace(trace, sizes=capture_sizes(16, budget))
     assert report.findings == []
     assert report.num_reads > 100_000
     admissions = [row for row in trace.rows() if row.is_admission]
-    assert sum(row.num_computed_tokens for row in admissions) > 3000
+    assert sum(row.num_computed_tokens for row in admissions) > 1500
     if name == "preempted":
-        assert engine.recorder.num_preemptions > 40
-        assert engine.manager.num_evicted_blocks > 500
+        assert engine.recorder.num_preemptions > 20
+        assert engine.manager.num_evicted_blocks > 300
     if name == "chunked":
         ends = {i: r.num_prompt_tokens for i, r in enumerate(trace.requests)}
         chunks = [
@@ -117,9 +117,9 @@ def test_every_slot_read_is_the_requests_own(free_order, name, num_blocks, budge
             if row.num_scheduled_tokens > 1
             and row.num_computed_tokens + row.num_scheduled_tokens < ends[row.request]
         ]
-        assert len(chunks) > 60
+        assert len(chunks) > 40
     if name == "hits within a step":
-        assert hits_within_a_step(trace) > 1
+        assert hits_within_a_step(trace) > 0
 
 
 def with_block_ids() -> list[str]:
@@ -139,7 +139,7 @@ def test_every_manager_with_block_ids(name, budget, free_order):
     )
     report = check_trace(traced_run(engine, toy_requests()))
     assert report.findings == []
-    assert engine.manager.num_evicted_blocks > 500
+    assert engine.manager.num_evicted_blocks > 300
 
 
 @pytest.mark.parametrize("name", POLICIES)
