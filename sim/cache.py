@@ -269,7 +269,10 @@ class BlockManager(Pool):
 
     @abstractmethod
     def free(self, request: Request, *, now: float = 0.0) -> None:
-        """*request* ends or is preempted: it lets go of its blocks, the deepest first."""
+        """*request* ends or is preempted: it lets go of its blocks, the deepest first.
+
+        Its `status` is PREEMPTED if it will come back, anything else if it ends.
+        """
 
     def serve(self, request: Request, num_tokens: int, *, now: float = 0.0) -> int | None:
         """Look up, allocate, free: the whole life of a request that runs alone.

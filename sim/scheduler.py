@@ -198,10 +198,10 @@ class Scheduler:
             self.running.remove(victim)
         else:
             victim = self.running.pop()
+        victim.status = RequestStatus.PREEMPTED
         self.manager.free(victim, now=now)
         victim.num_computed_tokens = 0
         victim.num_preemptions += 1
-        victim.status = RequestStatus.PREEMPTED
         self.waiting.give_back(victim)
         step.preempted.append(victim)
         for row in step.scheduled:

@@ -160,9 +160,9 @@ class Twins:
         if self.requests:
             request = self._any()
             self.log.append(f"preempt {request.request_id}")
+            request.status = RequestStatus.PREEMPTED
             self._both(lambda manager: manager.free(request, now=self.now))
             request.num_computed_tokens = 0
-            request.status = RequestStatus.PREEMPTED
 
     def _serve(self) -> None:
         """A new request's whole life at once, as in replay; its answer is not yet sampled."""

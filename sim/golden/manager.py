@@ -197,9 +197,9 @@ class ManagerReplay:
 
     def _preempt(self, op: dict[str, Any]) -> bool:
         request = self.requests[op["id"]]
+        request.status = RequestStatus.PREEMPTED
         self.manager.free(request)
         request.num_computed_tokens = 0
-        request.status = RequestStatus.PREEMPTED
         return True
 
     def _reject_tokens(self, op: dict[str, Any]) -> bool:

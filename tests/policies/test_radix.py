@@ -14,10 +14,10 @@ from policies.vllm import VLLMBlockManager
 from sim.cache import AllBlocksCleared, BlockRemoved, BlockStored
 from sim.engine import Engine
 from sim.errors import ConfigError
-from sim.keys import SegmentKeys
+from sim.keys import SegmentKeys, TokenKeys
 from sim.latency import Constant
 from sim.replay import replay
-from sim.request import Request
+from sim.request import Request, RequestStatus
 from sim.scheduler import SchedulerConfig
 from sim.twins import Letters
 
@@ -565,3 +565,19 @@ def test_wrong_options_are_refused():
         RadixBlockManager(8, strategy="arc")
     with pytest.raises(ConfigError, match="strategy is 'lru' although eviction is given"):
         RadixBlockManager(8, strategy="lru", eviction=LRU())
+
+
+def test_what_a_preempted_request_computed_is_not_inserted():
+    """As in SGLang, which gives the memory of a retracted request back: only full chunks stay."""
+    for status, num_hit in ((RequestStatus.PREEMPTED, 4), (RequestStatus.FINISHED, 6)):
+        manager = RadixBlockManager(20, 2)
+        request = Request(1, TokenKeys(range(9), 2), 6, 3)
+        assert manager.allocate_slots(request, 4)
+        request.num_computed_tokens = 4
+        manager.cache_blocks(request, 4)  # a chunk of the prompt
+        assert manager.allocate_slots(request, 2)
+        request.num_computed_tokens = 6
+        request.status = status
+        manager.free(request)
+        again = Request(2, TokenKeys(range(9), 2), 9, 1)
+        assert manager.get_computed_blocks(again).num_tokens == num_hit
