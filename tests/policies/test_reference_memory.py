@@ -123,6 +123,22 @@ def test_growing_adds_the_difference(serving):
     assert len(server.table(request)) == 13
 
 
+def test_growing_evicts_only_the_difference(serving):
+    """Case J16 in blocks: a = 3 idle, b = 3 in use of 10; b grows to 7 for nothing, to 8 for one.
+
+    In a cache of sized objects the last step evicts all of a; here it is a's last block.
+    """
+    server = serving(usable(10, 1))
+    server.run(server.prompt(range(3)))
+    b = server.prompt(range(50, 58))
+    server.admit(b, 3)
+    for num_tokens, num_evicted in ((4, 0), (1, 1)):
+        assert server.manager.allocate_slots(b, num_tokens).num_new_blocks == num_tokens
+        b.num_computed_tokens += num_tokens
+        assert server.manager.num_evicted_blocks == num_evicted
+    assert server.look_up(range(4)) == 2
+
+
 def test_the_last_output_of_a_full_pool_needs_no_block(serving):
     """Case G2, the manager's part: 16 tokens fill 4 blocks; a 17th token has no room."""
     server = serving(usable(4))
