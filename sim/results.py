@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -244,12 +245,14 @@ class Results:
         for path in (requests, series, summary):
             if not path.is_file():
                 raise KvsimError(f"{path}: no such file; saved results are {', '.join(FILES)}")
-        rows = pd.read_csv(summary, dtype="string", keep_default_na=False)
-        measured = {name: numbers(rows[name]) for name in rows.columns if name != "policy"}
-        if "num_requests" not in measured:
+        with summary.open(encoding="utf-8", newline="") as file:
+            names, *rows = csv.reader(file)
+        if "num_requests" not in names:
             raise KvsimError(f"{summary}: has no column num_requests; was it written by kvsim?")
+        texts = dict(zip(names, zip(*rows, strict=True), strict=True))
+        columns = {name: numbers(values) for name, values in texts.items() if name != "policy"}
         return cls(
-            rows.assign(**measured),
+            pd.DataFrame({"policy": column(texts["policy"], "text"), **columns}),
             pd.read_parquet(requests, engine="pyarrow"),
             pd.read_parquet(series, engine="pyarrow"),
         )
@@ -303,7 +306,7 @@ def identifiers(values: Iterable[Any]) -> pd.Series[Any]:
     return names.astype("Int64" if names.isna().any() else "int64")
 
 
-def numbers(texts: pd.Series[str]) -> pd.Series[Any]:
+def numbers(texts: Sequence[str]) -> pd.Series[Any]:
     """*texts* as integers, else as floats (empty: NaN) that are exactly those written, else as is.
 
     pandas parses floats exactly by default only in some of its versions.
@@ -313,7 +316,7 @@ def numbers(texts: pd.Series[str]) -> pd.Series[Any]:
             return pd.Series([convert(text) for text in texts])
         except ValueError:
             continue
-    return texts
+    return pd.Series(list(texts), dtype="string")
 
 
 def with_latencies(requests: pd.DataFrame) -> pd.DataFrame:
