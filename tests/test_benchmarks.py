@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -216,3 +217,16 @@ def test_results_are_put_between_the_marks(tmp_path: Path) -> None:
 def test_nothing_is_judged_that_was_not_measured() -> None:
     """Sections that were left out make no targets."""
     assert targets.judged({}) == []
+
+
+def test_the_readme_has_the_numbers_of_the_page() -> None:
+    """README's table repeats rows of docs/performance.md, to two or three digits."""
+    row = re.compile(r"^\| ([^|]+?) +\| +([\d,]+) \|", re.M)
+    _, _, section = (ROOT / "README.md").read_text("utf-8").partition("## How fast is it?")
+    shown = row.findall(section.partition("\n## ")[0])
+    measured = dict(row.findall((ROOT / "docs" / "performance.md").read_text("utf-8")))
+    assert len(shown) == 5
+    for name, number in shown:
+        speed = int(measured[name].replace(",", ""))
+        digits = 3 if speed >= 100_000 else 2
+        assert number == f"{round(speed, digits - len(str(speed))):,}", name
