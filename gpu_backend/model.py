@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -31,6 +31,18 @@ class Shape:
     head_dim: int = 16
     ffn_size: int = 128
     vocab_size: int = 1024
+
+
+class Decoder(Protocol):
+    """What a replay needs of a decoder."""
+
+    shape: Shape
+    dtype: Any
+    device: str
+
+    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Hidden states [T, hidden_size] of *tokens* [T, 2] at *positions* [T]."""
+        ...
 
 
 class TinyDecoder:

@@ -42,7 +42,12 @@ def _add_check(actions: Any) -> None:
         help="a configuration (.yaml) or a step trace (.npz, .jsonl); none with --mutants",
     )
     _add_device(check)
-    check.add_argument("--dtype", help="of the decoder (float64; float32 on a GPU or for triton)")
+    check.add_argument(
+        "--model",
+        default="tiny",
+        help="the decoder: tiny, or llama or qwen3 of transformers (tiny)",
+    )
+    check.add_argument("--dtype", help="of the decoder (float64 with all defaults, else float32)")
     check.add_argument(
         "--tokens",
         type=int,

@@ -12,7 +12,7 @@ from gpu_backend.attention.batch import Backend, Batch
 from gpu_backend.cache import Layout, PagedKVCache
 from gpu_backend.check import Tamper, metadata_steps
 from gpu_backend.metadata import AttentionMetadata
-from gpu_backend.model import TinyDecoder, token_ids
+from gpu_backend.model import Decoder, token_ids
 from gpu_backend.trace import StepTrace, Tables, TracedStep, fresh_blocks
 
 Tensor = Any
@@ -32,7 +32,7 @@ class PagedReplay:
     """A decoder, its paged cache and a backend, going through *trace*."""
 
     def __init__(
-        self, trace: StepTrace, model: TinyDecoder, backend: Backend, *, layout: Layout = "NHD"
+        self, trace: StepTrace, model: Decoder, backend: Backend, *, layout: Layout = "NHD"
     ) -> None:
         self.trace, self.model, self.backend = trace, model, backend
         shape = model.shape

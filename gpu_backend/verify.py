@@ -20,7 +20,7 @@ from gpu_backend.attention.reference import Reference
 from gpu_backend.cache import Layout
 from gpu_backend.check import Report, Tamper
 from gpu_backend.invariants import Finding
-from gpu_backend.model import Shape, TinyDecoder
+from gpu_backend.model import Decoder, Shape, TinyDecoder
 from gpu_backend.replay import Computed, PagedReplay
 from gpu_backend.trace import StepTrace
 
@@ -51,7 +51,7 @@ class Dense:
     values: list[Tensor] = field(default_factory=list)
 
 
-def dense(model: TinyDecoder, tokens: Any) -> Dense:
+def dense(model: Decoder, tokens: Any) -> Dense:
     """Compute *tokens* [T, 2] at once: attention is causal, so this is every prefix at once."""
     made = Dense(None)
 
@@ -158,13 +158,17 @@ def verify_trace(
     dtype: str = "float64",
     device: str = "cpu",
     shape: Shape | None = None,
+    model: Decoder | None = None,
     layout: Layout = "NHD",
     sizes: Sequence[int] = (),
     tamper: Tamper | None = None,
 ) -> Verdict:
-    """Run a decoder over *trace* with *backend* and compare it with dense computation."""
+    """Run a decoder over *trace* with *backend* and compare it with dense computation.
+
+    *model*: a decoder of *dtype* on *device*, by default the tiny one, of *shape*.
+    """
     backend = backend or Reference(device)
-    model = TinyDecoder(shape, dtype=getattr(torch, dtype), device=device)
+    model = model or TinyDecoder(shape, dtype=getattr(torch, dtype), device=device)
     replay = PagedReplay(trace, model, backend, layout=layout)
     verdict = Verdict(dtype=dtype, backend=backend.name)
     verifier = Verifier(replay, verdict)

@@ -19,6 +19,7 @@ needs_torch = pytest.mark.skipif(
     not is_installed("torch"), reason="torch is not installed: pip install 'kvsim[torch]'"
 )
 
+HF = is_installed("transformers")
 CONFIG = """\
 cache: {num_blocks: 300, block_size: 16}
 workload: {use: shared_prefix, rate: 20, num_requests: 40, prefix_tokens: 100, suffix_tokens: 40,
@@ -79,7 +80,7 @@ def test_real_attention_is_part_of_the_check(tmp_path, capsys):
     save(traced_run(toy_engine(), toy_requests(10)), path)
     assert main(["gpu", "check", str(path), "--device", "cpu", "--tokens", "1000"]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
-    assert line.startswith("ok      L1 reference float64 on cpu: first ")
+    assert line.startswith("ok      L1 tiny reference float64 on cpu: first ")
     assert "e-1" in line  # 1e-15 or so
 
 
@@ -120,7 +121,7 @@ def test_without_torch_it_says_so(monkeypatch, tmp_path, capsys):
     hidden = {name: None for name in sys.modules if name.split(".")[0] == "torch"}
     for name in {"torch", *hidden}:
         monkeypatch.setitem(sys.modules, name, None)
-    for module in ("attention", "command"):
+    for module in ("attention", "command", "check_command"):
         monkeypatch.setattr(f"gpu_backend.{module}.is_installed", lambda _: False)
     path = tmp_path / "run.npz"
     save(traced_run(toy_engine(), toy_requests(4)), path)
@@ -200,6 +201,7 @@ def test_errors_are_one_line(config, arguments, message, monkeypatch, capsys):
         (["--backend", "fa3"], "backend fa3 is not available on cpu: FlashAttention-3"),
         (["--backend", "refrence"], "did you mean 'reference'?"),
         (["--backend", "flex", "--dtype", "float64"], "backend flex has no float64"),
+        (["--model", "gpt2"], "transformers" if not HF else "it must be tiny, llama, qwen3"),
     ],
 )
 def test_what_the_device_lacks_is_told_before_the_run(config, options, message, capsys):
