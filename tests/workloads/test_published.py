@@ -299,6 +299,7 @@ def test_dynamo(kvsim_data: Path) -> None:
     assert cached / found.prompt.total == pytest.approx(0.756, abs=5e-4)
 
 
+@pytest.mark.slow
 def test_oltp(kvsim_data: Path) -> None:
     """ARC's OLTP: 914,145 accesses to 186,880 pages; the LRU hit rates of FAST'03."""
     path = trace(kvsim_data, "object_cache/arc_OLTP.lis.xz")

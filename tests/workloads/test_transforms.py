@@ -216,6 +216,17 @@ def test_common_beginnings_are_no_continuations() -> None:
         ])
     )  # fmt: skip
     assert linked.num_inferred == 1
+    first, second, _ = (list(r.keys.ids) for r in linked)  # type: ignore[attr-defined]
+    assert (first, second) == ([1, 4, 5], [1, 3])
+
+
+def test_a_compacted_history_continues_nothing() -> None:
+    """The next turn of a session whose prompt begins differently does not contain the answer."""
+    requests = [
+        chunks(0, 0, 6, 7, 1, 2, session="s"),
+        chunks(1, 5, 16, 1, 9, 3, 4, 5, session="s"),
+    ]
+    assert LinkAnswers(Listed(requests), "declared").num_declared == 0
 
 
 def test_declared_links_go_before_inferred_ones() -> None:
