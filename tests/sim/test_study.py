@@ -250,6 +250,7 @@ def test_objects_from_python_run_every_time(tmp_path: Path) -> None:
     assert list(mine) == list(lru)
     assert started[-2:] == ["mine, cache.num_blocks=24", "mine, cache.num_blocks=48"]
     assert len([label for label in started if label.startswith("lru")]) == 2
+    assert len([label for label in started if label.startswith("mine")]) == 4
 
 
 def test_the_written_configuration_is_the_study(tmp_path: Path) -> None:
