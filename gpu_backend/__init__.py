@@ -1,1 +1,1 @@
-"""What a paged-attention backend is given for each step."""
+"""Does every block table of a run hold what its request reads? And how long do steps take?"""

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: pip install 'kvsim[torch]'")
 
 from gpu_backend import device
+from sim.errors import ConfigError
 
 
 @pytest.mark.slow
@@ -42,7 +43,10 @@ def test_a_part_that_fails_does_not_take_the_others_along(tmp_path, monkeypatch,
     def broken(self):
         raise RuntimeError("no kernel image\nfor this device")
 
-    parts = {"environment": None, "broken": None, "late": None}
+    def refused():
+        raise ConfigError("backend fa3 has no float32; it has bfloat16")
+
+    parts = {"environment": None, "broken": None, "refused": refused, "late": None}
 
     def few(self):
         parts["environment"] = self.environment
@@ -56,6 +60,7 @@ def test_a_part_that_fails_does_not_take_the_others_along(tmp_path, monkeypatch,
     assert states == {
         "environment": "done",
         "broken": "failed: RuntimeError: no kernel image for this device",
+        "refused": "failed: ConfigError: backend fa3 has no float32; it has bfloat16",
         "late": "wrong: see its file",
     }
     arguments = ["--toy", "--device", "cpu", "--minutes", "0", "--out", str(tmp_path)]

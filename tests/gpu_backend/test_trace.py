@@ -15,7 +15,7 @@ from gpu_backend.tracing import Tracer, traced_run
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
 from sim.engine import Engine
-from sim.errors import ConfigError, TraceError
+from sim.errors import ConfigError, KvsimError, TraceError
 from sim.keys import TokenKeys
 from sim.latency import Constant
 from sim.request import Request
@@ -132,6 +132,26 @@ def test_round_trip(tmp_path, suffix):
     assert same(load(tmp_path / f"run{suffix}"), trace)
     assert [path.name for path in tmp_path.iterdir()] == [f"run{suffix}"]
     assert any(r.content.extras for r in trace.requests)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".jsonl"])
+def test_a_failed_write_leaves_what_was_there(tmp_path, suffix, monkeypatch):
+    """The disk is full half-way: one line, the earlier file as it was, nothing beside it."""
+    path = tmp_path / f"run{suffix}"
+    save(tiny_trace(), path)
+    before = path.read_bytes()
+
+    def full(target, **_):
+        if suffix == ".npz":
+            target.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    name = {".npz": "np.savez_compressed", ".jsonl": "json.dumps"}[suffix]
+    monkeypatch.setattr(f"gpu_backend.trace_file.{name}", full)
+    with pytest.raises(KvsimError, match=r"run\.\w+: cannot be written: No space left"):
+        save(tiny_trace(), path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
 def test_head_keeps_whole_steps():

@@ -89,6 +89,16 @@ def test_two_gpus_halve_the_weights_and_pay_for_all_reduces():
     assert half == pytest.approx(whole / 2 + 2 * 80 * 8e-6, rel=0.01)
 
 
+def test_all_reduces_move_every_token():
+    """8,192 tokens: twice per layer half of 2 bytes x 8,192 each way over 450 GB/s, and 8 us."""
+    two = Profiled("llama-3.1-70b", "h200", tensor_parallel=2)
+    moved = 2 * 80 * (2 * (1 / 2) * 8192 * 8192 * 2 / 450e9)
+    assert two._reduce_s == pytest.approx(2 * 80 * 8e-6)
+    assert 8192 * two._reduce_token_s == pytest.approx(moved)
+    eight = Profiled("llama-3.1-70b", "h200", tensor_parallel=8)
+    assert eight._reduce_token_s / two._reduce_token_s == pytest.approx((7 / 8) / (1 / 2))
+
+
 def test_a_mixture_reads_the_experts_that_are_touched():
     """128 experts, 8 per token: 1 token reads 8, 48 tokens 128 (1 - (15/16)^48) = 122.2."""
     model = Profiled("qwen3-30b-a3b", "h200")
@@ -116,6 +126,9 @@ def test_latent_attention_is_not_simply_bound_by_memory():
     assert more == pytest.approx(bound, rel=1e-6)
     per_hit = 2 * 512 * 128 * 256  # the latent is expanded again: 33.6 MFLOP per token and layer
     assert model._hit_s * model._head_flops == per_hit == 33_554_432
+    warm, cold = (model._attention(load((512, hit)), 0) for hit in (4096, 0))
+    pairs, read = 512 * 4096 * model._pair_s, 4096 * model._kv_read_s
+    assert warm - cold == pytest.approx(pairs + read + 4096 * model._hit_s, rel=1e-9)
 
 
 def test_windowed_layers_stop_paying_for_context():
