@@ -22,6 +22,10 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from sim.block_map import block_map as block_map
 from sim.block_map import free_queue as free_queue
 from sim.eviction_plot import eviction_age as eviction_age
+from sim.gain_plot import gain as gain
+from sim.latency_plot import LATENCY_TITLES, runs
+from sim.latency_plot import latency_cdf as latency_cdf
+from sim.miss_plot import misses as misses
 from sim.mrc_plot import hit_rate_curve as hit_rate_curve
 from sim.results import Results
 from sim.style import (
@@ -30,7 +34,6 @@ from sim.style import (
     PLAIN,
     dress,
     label_ends,
-    latency_axis,
     legible,
     look,
     new_axes,
@@ -40,10 +43,8 @@ from sim.style import (
     time_unit,
 )
 from sim.sweep_plots import focus as focus
-from sim.sweep_plots import gain as gain
 from sim.sweep_plots import hit_rate_by_size as hit_rate_by_size
 from sim.sweep_plots import latency_by_size as latency_by_size
-from sim.sweep_plots import misses as misses
 from sim.sweep_plots import sweep_axis as sweep_axis
 
 if TYPE_CHECKING:
@@ -52,12 +53,6 @@ if TYPE_CHECKING:
 MEMORY = {"used": "#0B4F7D", "cached": "#7FB5D9", "blank": "#E4E8EB"}
 """Darker is fuller, so the picture reads in grey too."""
 MEMORY_LABELS = {"used": "in use", "cached": "cached, idle", "blank": "blank"}
-LATENCY_TITLES = {
-    "ttft": "Time to first token (TTFT)",
-    "tpot": "Time per output token (TPOT)",
-    "e2e": "End-to-end latency",
-    "queue_time": "Time in queue",
-}
 
 
 def hit_rate_over_time(results: Results, ax: Axes | None = None) -> Axes:
@@ -187,42 +182,6 @@ def peak(row: pd.Series[Any]) -> str:
     return "" if isnan(row["peak_usage"]) else f"at most {row['peak_usage']:.1%} in use"
 
 
-def latency_cdf(results: Results, metric: str = "ttft", ax: Axes | None = None) -> Axes:
-    """The share of requests served within a time. *metric*: ttft, tpot, e2e or queue_time.
-
-    Requests without a value (refused, unfinished) are left out; the subtitle says how many.
-    """
-    if metric not in LATENCY_TITLES:
-        raise ValueError(f"metric is {metric!r}; it must be one of {', '.join(LATENCY_TITLES)}")
-    ax = ax or new_axes(num_labels=len(results.summary))
-    scale, unit, unit_name = (
-        (1e3, "ms", "milliseconds") if metric == "tpot" else (1, "s", "seconds")
-    )
-    seen = [np.zeros(0)]
-    for i, (label, run) in enumerate(runs(results)):
-        values = np.sort(run.requests[metric].dropna().to_numpy()) * scale
-        if not values.size:
-            continue
-        seen.append(values)
-        p50, p95 = np.percentile(values, [50, 95])
-        name = f"{legible(label)}  {short(p50)} / {short(p95)}"
-        ax.ecdf(values, **look(i), linewidth=1.8, label=name)
-    latency_axis(ax, np.concatenate(seen))
-    ax.set_ylim(0, 1.01)
-    ax.set_yticks([0, 0.25, 0.5, 0.75, 0.95], ["0%", "25%", "50%", "75%", "95%"])
-    ax.set_ylabel("share of requests")
-    ax.set_xlabel(unit_name)
-    missing = int(results.requests[metric].isna().sum())
-    left_out = f" · {missing:,} of {len(results.requests):,} have none" if missing else ""
-    dress(ax, LATENCY_TITLES[metric], f"share of requests at least this fast{left_out}")
-    if len(seen) == 1:
-        say(ax, "no request got this far")
-    else:
-        legend = {"title": f"p50 / p95 ({unit})", "bbox_to_anchor": (1.0, 1.0)} | LEGEND
-        ax.legend(loc="upper left", **legend)
-    return ax
-
-
 def save_all(
     results: Results,
     folder: str | Path,
@@ -270,17 +229,3 @@ def pictures(results: Results, names: Collection[str] | None = None) -> Iterator
     for name, picture in draw.items():
         if names is None or name in names:
             yield name, picture()
-
-
-def short(value: float) -> str:
-    """*value* with three digits."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
-
-
-def runs(results: Results) -> Iterator[tuple[str, Results]]:
-    """Each run with its label, in the order of the summary; axes are named where they differ."""
-    varied = [name for name in results.axes if results.summary[name].nunique(dropna=False) > 1]
-    for run in results.runs():
-        row = run.summary.iloc[0]
-        values = (f"{name.rpartition('.')[2]} {row[name]}" for name in varied)
-        yield ", ".join([str(row["policy"]), *values]), run

@@ -23,6 +23,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)))
 """The seventh run has the first colour again, dashed."""
 INK, FAINT, GRID = "#22272B", "#69727A", "#E3E6E8"
+ON_COLOR = "#20262B"  # on a light colour; stays dark where ink becomes light
 DPI = 150
 LEGEND: dict[str, Any] = {
     "frameon": False,

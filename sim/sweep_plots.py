@@ -12,30 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import TwoSlopeNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
 from sim.errors import KvsimError
-from sim.misses import CLASSES, attribution
 from sim.results import Results
-from sim.style import INK, LEGEND, PLAIN, dress, label_ends, legible, look, new_axes, new_figure
+from sim.style import INK, PLAIN, dress, label_ends, legible, look, new_axes
 
 SIZE = "cache.num_blocks"
-ON_COLOR = "#20262B"  # on a light colour; stays dark where ink becomes light
-MISS_COLORS = {
-    "hit": "#0072B2",
-    "lost": "#D55E00",
-    "last_token": "#E69F00",
-    "partial": "#B8BFC5",
-    "compulsory": "#E4E8EB",
-}
-MISS_LABELS = {
-    "hit": "hit",
-    "lost": "lost (was cached before)",
-    "last_token": "last-token rule",
-    "partial": "partial block",
-    "compulsory": "new content",
-}
 
 
 def sweep_axis(results: Results) -> str | None:
@@ -75,7 +58,7 @@ def hit_rate_by_size(results: Results, ax: Axes | None = None, *, x: str | None 
 
     *x*: the axis; by default the pool's size. Other axes must have been selected.
     """
-    x = _only_axis(results, x)
+    x = only_axis(results, x)
     table = results.summary
     policies = list(dict.fromkeys(table["policy"]))
     ax = ax or new_axes(num_labels=len(policies) + 2)
@@ -106,7 +89,7 @@ def latency_by_size(
     results: Results, metric: str = "ttft", ax: Axes | None = None, *, x: str | None = None
 ) -> Axes:
     """Percentiles of *metric* (ttft, tpot, e2e, queue_time) along one axis of the sweep."""
-    x = _only_axis(results, x)
+    x = only_axis(results, x)
     table = results.summary
     policies = list(dict.fromkeys(table["policy"]))
     ax = ax or new_axes(num_labels=len(policies) + 2)
@@ -129,84 +112,7 @@ def latency_by_size(
     return ax
 
 
-def gain(
-    results: Results,
-    baseline: str | None = None,
-    ax: Axes | None = None,
-    *,
-    x: str | None = None,
-    table: pd.DataFrame | None = None,
-) -> Axes:
-    """Percentage points of hit rate that every policy gains over *baseline* (the first), by cell.
-
-    Grey numbers are differences that could be chance (`Results.compare`, whose *table* may be given
-    if it is there already).
-    """
-    x = _only_axis(results, x)
-    table = results.compare(baseline) if table is None else table
-    policies = list(dict.fromkeys(table["policy"]))
-    columns = list(dict.fromkeys(results.summary[x]))
-    grid = np.full((len(policies), len(columns)), np.nan)
-    clear = np.zeros(grid.shape, dtype=bool)
-    for _, row in table.iterrows():
-        cell = policies.index(row["policy"]), columns.index(row[x])
-        grid[cell], clear[cell] = 100 * row["difference"], row["is_clear"]
-    if ax is None:
-        ax = new_figure(7.5, 1.6 + 0.38 * len(policies)).add_subplot()
-    most = max(0.1, float(np.nanmax(np.abs(grid)))) if grid.size else 1.0
-    ax.imshow(grid, cmap="RdBu", norm=TwoSlopeNorm(0, -1.25 * most, 1.25 * most), aspect="auto")
-    for (i, j), value in np.ndenumerate(grid):
-        if not np.isnan(value):
-            strong = abs(value) > 0.75 * most
-            color = "white" if strong else (ON_COLOR if clear[i, j] else "#8A939A")
-            text = f"{value:+.1f}"
-            ax.text(j, i, text, ha="center", va="center", fontsize=8.5, color=color)
-    ax.set_xticks(range(len(columns)), [_word(value) for value in columns])
-    ax.set_yticks(range(len(policies)), [legible(policy) for policy in policies])
-    ax.set_xlabel(axis_words(x))
-    base = table["baseline"].iloc[0] if len(table) else "the baseline"
-    dress(ax, f"Hit rate against {base}", "percentage points · grey numbers could be chance")
-    ax.grid(False)
-    ax.spines[:].set_visible(False)
-    ax.tick_params(length=0)
-    return ax
-
-
-def misses(results: Results, ax: Axes | None = None) -> Axes:
-    """What became of every prompt token, one bar per run: hit, lost, or why it could not be hit."""
-    table = attribution(results)
-    shares = table[list(CLASSES)].div(table[list(CLASSES)].sum(axis=1).clip(lower=1), axis=0)
-    varied = [name for name in results.axes if table[name].nunique() > 1]
-    labels = [
-        legible(", ".join([str(row["policy"]), *(f"{_word(row[name])}" for name in varied)]))
-        for _, row in table.iterrows()
-    ]
-    if ax is None:
-        ax = new_figure(7.5, 1.7 + 0.34 * len(table)).add_subplot()
-    left = np.zeros(len(table))
-    places = np.arange(len(table))
-    for name in CLASSES:
-        share = shares[name].to_numpy()
-        ax.barh(places, share, 0.68, left, color=MISS_COLORS[name], label=MISS_LABELS[name])
-        for place, width in enumerate(share):
-            if width > 0.06:
-                color = "white" if name in ("hit", "lost") else ON_COLOR
-                middle = left[place] + width / 2
-                ax.text(
-                    middle, place, f"{width:.0%}", ha="center", va="center", fontsize=8, color=color
-                )
-        left += share
-    ax.set_yticks(places, labels)
-    ax.invert_yaxis()
-    ax.set_xlim(0, 1)
-    ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    dress(ax, "What became of the prompt tokens", "", pad=26)
-    ax.grid(False)
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5, **{**LEGEND, "fontsize": 8.5})
-    return ax
-
-
-def _only_axis(results: Results, x: str | None) -> str:
+def only_axis(results: Results, x: str | None) -> str:
     """The axis to draw along; KvsimError if others vary too."""
     axis = sweep_axis(results) if x is None else results.axis(x)
     if axis is None:
@@ -256,9 +162,9 @@ def _x_axis(ax: Axes, table: pd.DataFrame, x: str, places: dict[Any, float]) -> 
             ax.set_xscale("log")
         ax.xaxis.set_major_locator(FixedLocator(at))
         ax.xaxis.set_minor_locator(NullLocator())
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _word(value)))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: word(value)))
     else:
-        ax.set_xticks(at, [_word(value) for value in places])
+        ax.set_xticks(at, [word(value) for value in places])
     ax.set_xlabel(axis_words(x))
     ax.margins(x=0.02)
 
@@ -268,7 +174,7 @@ def axis_words(x: str) -> str:
     return "pool size (blocks)" if x == SIZE else x.rpartition(".")[2].replace("_", " ")
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
     """A tick's label, short: 20k for 20000."""
     if isinstance(value, int | float | np.integer | np.floating):
         if value >= 1000 and value % 100 == 0:
