@@ -14,7 +14,7 @@ from gpu_backend.metadata import AttentionMetadata
 Tensor = Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """`AttentionMetadata` on a device. The lists are the same numbers for Python."""
 

@@ -38,6 +38,7 @@ class Triton(Backend):
     def __init__(self, device: str = "cpu") -> None:
         super().__init__(device)
         _claim(device)
+        self._tiled: tuple[Batch, int, Tensor, Tensor] | None = None
 
     @classmethod
     def missing(cls, device: str) -> str:
@@ -72,14 +73,10 @@ class Triton(Backend):
         num_kv_heads = key_cache.shape[2]
         group = num_heads // num_kv_heads
         lines = max(MIN_LINES, _power_of_two(group * min(batch.max_query_len, MAX_LINES // group)))
-        rows, starts = _tiles(batch.starts, lines // group)
+        tile_rows, tile_starts = self._tiles(batch, lines // group)
         out = torch.zeros_like(queries)
-        tile_rows, tile_starts = (
-            torch.tensor(numbers, dtype=torch.int32, device=queries.device)
-            for numbers in (rows, starts)
-        )
         with _switched(self.device):
-            _kernel("paged_attention", self.device)[(len(rows), num_kv_heads)](
+            _kernel("paged_attention", self.device)[(len(tile_rows), num_kv_heads)](
                 queries,
                 key_cache,
                 cache.values[layer],
@@ -101,6 +98,18 @@ class Triton(Backend):
                 TILE=TILE,
             )
         return out
+
+    def _tiles(self, batch: Batch, num_queries: int) -> tuple[Tensor, Tensor]:
+        """Row and first token of every tile of *num_queries* tokens: once per step."""
+        if self._tiled is None or self._tiled[:2] != (batch, num_queries):
+            found = [
+                (row, first)
+                for row, (start, stop) in enumerate(pairwise(batch.starts))
+                for first in range(start, stop, num_queries)
+            ]
+            columns = torch.tensor(found, dtype=torch.int32, device=batch.seq_lens.device).T
+            self._tiled = (batch, num_queries, *columns.contiguous())
+        return self._tiled[2:]
 
 
 def compiled(name: str, capability: int, dtype: str = "bf16") -> Any:
@@ -172,16 +181,6 @@ def _switched(device: str) -> Iterator[None]:
             del os.environ[SWITCH]
         else:
             os.environ[SWITCH] = before
-
-
-def _tiles(starts: list[int], num_queries: int) -> tuple[list[int], list[int]]:
-    """Row and first token of every tile of *num_queries* tokens."""
-    found = [
-        (row, first)
-        for row, (start, stop) in enumerate(pairwise(starts))
-        for first in range(start, stop, num_queries)
-    ]
-    return [row for row, _ in found], [first for _, first in found]
 
 
 def _power_of_two(n: int) -> int:
