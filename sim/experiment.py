@@ -6,19 +6,18 @@ The same requests go to every policy. Equal configurations give equal tables, by
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from sim import schema
 from sim.axes import KEYS
 from sim.build import Plan, Ready, plan
 from sim.cache import BlockManager
-from sim.config import Config, apply_overrides, load
+from sim.config import Config
 from sim.engine import Engine
 from sim.errors import ConfigError, KvsimError
 from sim.needs import check_needs, policy_of, prepare
@@ -27,16 +26,14 @@ from sim.place import blamed
 from sim.replay_record import record_replay
 from sim.reuse import admission_times, reusable_tokens
 from sim.scheduler import SchedulerConfig
-from sim.search import find_modules_in
+from sim.source import Source, default_name, read
 from sim.warm_start import Before, warm_up
+from sim.wishes import Mode, bounds_wanted, evictions_wanted, lru_label
 from sim.workload import Workload
 from sim.workload_cache import WorkloadCache
 
 if TYPE_CHECKING:
     from sim.results import Results
-
-Source = str | os.PathLike[str] | Mapping[str, Any]
-Mode = Literal["engine", "replay", "replay_with_answers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +91,8 @@ class Experiment:
             question=checked(str, data.get("question", ""), root / "question"),
             seed=seed,
             mode=mode,
-            bounds=_bounds(config, mode),
-            evictions=_evictions(config, mode),
+            bounds=bounds_wanted(config, mode),
+            evictions=evictions_wanted(config, mode),
             cache=cache,
             engine=engine,
             scheduler=scheduler,
@@ -253,56 +250,6 @@ class Experiment:
                 f"tokens, the manager's {block_size}; give both the same"
             )
         return workload
-
-
-def _bounds(config: Config, mode: Mode) -> bool:
-    """Whether bounds are computed: by default without a clock, never behind a warm start."""
-    place, is_warm = config.root / "bounds", config.data.get("warm_start") is not None
-    wanted: bool = checked(bool, config.data.get("bounds", mode != "engine" and not is_warm), place)
-    if wanted and is_warm:
-        raise ConfigError(f"{place}: bounds are of runs that begin empty; leave out warm_start")
-    return wanted
-
-
-def _evictions(config: Config, mode: Mode) -> bool:
-    """Whether evictions are watched, which takes a replay of its own from an empty cache."""
-    place = config.root / "evictions"
-    wanted: bool = checked(bool, config.data.get("evictions", False), place)
-    if wanted and mode == "engine":
-        raise ConfigError(f"{place}: evictions are watched without a clock; add mode: replay")
-    if wanted and config.data.get("warm_start") is not None:
-        raise ConfigError(f"{place}: evictions are watched from an empty cache; drop warm_start")
-    return wanted
-
-
-def lru_label(managers: Mapping[str, Plan | Ready]) -> str:
-    """The first policy that is plain LRU, to compare the others with; else the first of all."""
-    for label, manager in managers.items():
-        spec = manager.resolved()
-        if isinstance(spec, dict) and spec.get("enable_caching") is not False:
-            eviction = spec.get("eviction") or {"use": "lru"}
-            if isinstance(eviction, dict) and eviction["use"] == "lru":
-                return label
-    return next(iter(managers))
-
-
-def read(source: Source, overrides: Iterable[str] = ()) -> Config:
-    """The configuration in *source* with *overrides* and the defaults of missing sections."""
-    config = load(source)
-    if not isinstance(source, Mapping):
-        find_modules_in(Path(source).parent)
-    return apply_overrides(with_defaults(config), overrides)
-
-
-def with_defaults(config: Config) -> Config:
-    """*config* with the sections that may be left out."""
-    given = {"latency": "linear", "policies": {"lru": "vllm"}}
-    return Config({**given, **config.data}, config.origins)
-
-
-def default_name(source: Source) -> str:
-    """What an experiment is called that does not say it."""
-    return "experiment" if isinstance(source, Mapping) else Path(source).stem
 
 
 @contextmanager

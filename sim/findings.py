@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from sim.phrases import best_row, interval, seconds, word
 from sim.results import Results
 from sim.summary import GIB
 from sim.sweep_plots import SIZE, axis_words, focus, sweep_axis
@@ -45,7 +45,7 @@ class Findings:
         near = focus(results, online if len(online) > 1 else ())
         at = near.summary[near.summary["policy"].isin(online)]
         at = near.summary if at.empty else at
-        winner = str(_best(at)["policy"])
+        winner = str(best_row(at)["policy"])
         several = results.summary["policy"].nunique() > 1
         table = results.compare(baseline) if several else pd.DataFrame()
         return cls(results, near, table, baseline, winner, offline, target)
@@ -63,7 +63,7 @@ class Findings:
         for name in self.results.axes:
             if name != "seed" and self.results.summary[name].nunique() > 1:
                 value = row[name]
-                text = _word(value)
+                text = word(value)
                 unit = f"{text} blocks" if name == SIZE else f"{axis_words(name)} {text}"
                 parts.append(unit)
         return f"at {', '.join(parts)}" if parts else ""
@@ -94,10 +94,10 @@ class Findings:
             second = rest[rest["policy"] != self.winner]
             text = f"{where}no policy hits more than **{self.winner}**: {best['hit_rate']:.1%}"
             if len(second):
-                runner = _best(second)
+                runner = best_row(second)
                 row = self._difference(str(runner["policy"]))
                 text += f"; next is {runner['policy']} with {runner['hit_rate']:.1%}"
-                text += f" ({_interval(row)})" if row is not None else ""
+                text += f" ({interval(row)})" if row is not None else ""
             return f"{text}."
         row = self._difference(self.winner)
         if row is None:
@@ -106,7 +106,7 @@ class Findings:
         return (
             f"{where}**{self.winner}** hits most: **{row['value']:.1%}** of the prompt tokens, "
             f"{100 * row['difference']:+.1f} points against {self.baseline} "
-            f"({_interval(row)}).{verdict}"
+            f"({interval(row)}).{verdict}"
         )
 
     def _along(self) -> str:
@@ -123,8 +123,8 @@ class Findings:
             return ""
         low, high = (means.index[int(i)] for i in (means.argmin(), means.argmax()))
         return (
-            f"By {axis_words(axis)}, its hit rate goes from {means.min():.1%} at {_word(low)} to "
-            f"{means.max():.1%} at {_word(high)}."
+            f"By {axis_words(axis)}, its hit rate goes from {means.min():.1%} at {word(low)} to "
+            f"{means.max():.1%} at {word(high)}."
         )
 
     def _prophets(self) -> str:
@@ -147,7 +147,7 @@ class Findings:
             return ""
         if len(better) == len(rows):
             return f"; it is clearly better than {self.baseline} at every {axis_words(axis)}"
-        places = ", ".join(_word(value) for value in better[axis])
+        places = ", ".join(word(value) for value in better[axis])
         if not places:
             return f"; it is nowhere clearly better than {self.baseline}"
         return f"; it is clearly better than {self.baseline} at {axis_words(axis)} {places}"
@@ -187,7 +187,7 @@ class Findings:
             return ""
         places: dict[str, list[str]] = {}
         for value, policy in best.items():
-            places.setdefault(str(policy), []).append(_word(value))
+            places.setdefault(str(policy), []).append(word(value))
         won = [f"{policy} at {', '.join(at)}" for policy, at in places.items()]
         return f" The best by {axis_words(axis)}: {'; '.join(won)}."
 
@@ -239,29 +239,7 @@ class Findings:
         if isnan(one["ttft_p95"]) or isnan(other["ttft_p95"]):
             return ""
         return (
-            f"Time to first token there: p50 {_seconds(one['ttft_p50'])}, "
-            f"p95 {_seconds(one['ttft_p95'])} with {self.winner}; "
-            f"{_seconds(other['ttft_p50'])} and {_seconds(other['ttft_p95'])} with {self.baseline}."
+            f"Time to first token there: p50 {seconds(one['ttft_p50'])}, "
+            f"p95 {seconds(one['ttft_p95'])} with {self.winner}; "
+            f"{seconds(other['ttft_p50'])} and {seconds(other['ttft_p95'])} with {self.baseline}."
         )
-
-
-def _word(value: object) -> str:
-    """A value of an axis in a sentence."""
-    return f"{value:,}" if isinstance(value, int | np.integer) else str(value)
-
-
-def _best(rows: pd.DataFrame) -> pd.Series[Any]:
-    """The row with the highest hit rate, the first of equals."""
-    return rows.iloc[int(rows["hit_rate"].fillna(-1).to_numpy().argmax())]
-
-
-def _interval(row: pd.Series[Any]) -> str:
-    drawn = f"{row['num_units']:,} {row['unit']}"
-    if row["num_seeds"] > 1:
-        drawn = f"{row['num_seeds']} seeds"
-    low, high = 100 * row["low"], 100 * row["high"]
-    return f"95% interval {low:+.1f} to {high:+.1f}, {drawn}"
-
-
-def _seconds(value: float) -> str:
-    return f"{1e3 * value:,.0f} ms" if value < 1 else f"{value:,.2f} s"

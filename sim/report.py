@@ -16,8 +16,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from sim import plots
-from sim.errors import ConfigError, KvsimError
 from sim.findings import Findings
+from sim.report_source import lru_of, offline_of, text_of
 from sim.results import Results
 from sim.run_folder import CONFIG, VERSIONS
 from sim.summary import headline, known
@@ -63,14 +63,14 @@ class Report:
     def of(cls, folder: Path) -> Report:
         """Read *folder*; KvsimError if it holds no results."""
         results = Results.load(folder)
-        text = _text(folder / CONFIG)
-        versions = json.loads(_text(folder / VERSIONS))
+        text = text_of(folder / CONFIG)
+        versions = json.loads(text_of(folder / VERSIONS))
         config = parse(text, CONFIG) or {}
         report = config.get("report") or {}
         found = Findings.of(
             results,
-            report.get("baseline") or _lru(config, results),
-            offline=_offline(config),
+            report.get("baseline") or lru_of(config, results),
+            offline=offline_of(config),
             target=report.get("target_hit_rate"),
         )
         return cls(
@@ -229,39 +229,3 @@ def notes(results: Results, report: dict[str, Any]) -> Iterator[str]:
             "MIN and “no limit” are for requests served one at a time; in a run with a clock they "
             "are a yardstick, not a proof."
         )
-
-
-def _lru(config: dict[str, Any], results: Results) -> str | None:
-    """The first policy that is plain LRU, as `sim.experiment.lru_label` has it."""
-    specs = config.get("policies") or {}
-    for label, spec in specs.items():
-        spec = {"use": spec} if isinstance(spec, str) else spec
-        eviction = spec.get("eviction") or "lru"
-        name = eviction.get("use") if isinstance(eviction, dict) else eviction
-        if name == "lru" and spec.get("enable_caching") is not False:
-            return label if label in set(results.summary["policy"]) else None
-    return None
-
-
-def _offline(config: dict[str, Any]) -> frozenset[str]:
-    """The labels of policies that are shown the future."""
-    from sim.names import find
-    from sim.place import Place
-
-    found = set()
-    for label, spec in (config.get("policies") or {}).items():
-        eviction = spec.get("eviction") if isinstance(spec, dict) else None
-        name = eviction.get("use") if isinstance(eviction, dict) else eviction
-        try:
-            if name and getattr(find("policy", name, Place()), "is_offline", False):
-                found.add(label)
-        except ConfigError:  # a policy of somebody else's machine
-            continue
-    return frozenset(found)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise KvsimError(f"{path}: cannot be read: {error.strerror}") from None

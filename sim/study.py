@@ -17,13 +17,14 @@ from sim.axes import Setting
 from sim.config import Config, in_words, load
 from sim.errors import ConfigError, KvsimError
 from sim.executors import Executor, Failure, Serial
-from sim.experiment import Experiment, Source, default_name, labelled, read, with_defaults
-from sim.provenance import InputFiles
+from sim.experiment import Experiment, labelled
+from sim.jobs import Job, made_jobs
 from sim.run_folder import refuse_foreign
 from sim.run_store import RunStore
+from sim.source import Source, default_name, read, with_defaults
 from sim.tables import assemble
 from sim.unit import Outcome, Unit
-from sim.workload_cache import WorkloadCache, identity
+from sim.workload_cache import WorkloadCache
 
 if TYPE_CHECKING:
     from sim.results import Results
@@ -59,17 +60,6 @@ def run(
     if folder is None:
         return study.run(on_progress)
     return study.save(folder, on_progress, executor)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One row of the summary: which policy, at which point, and what has to be computed for it."""
-
-    policy: str
-    setting: Setting
-    unit: Unit
-    bounds: Unit | None
-    num_blocks: int  # usable ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,36 +103,8 @@ class Study:
     def jobs(self) -> list[Job]:
         """What has to be computed, policy by policy; every manager is built once to see it."""
         if not self._jobs:
-            self._jobs.extend(self._made_jobs())
+            self._jobs.extend(made_jobs(self.points))
         return self._jobs
-
-    def _made_jobs(self) -> list[Job]:
-        inputs = InputFiles()
-        rows: list[tuple[str, Setting, Experiment, int, int]] = []
-        sizes: dict[str, set[int]] = {}
-        for setting, point in self.points:
-            for policy in point.managers:
-                manager = point.check(policy)
-                rows.append((policy, setting, point, manager.num_blocks, manager.block_size))
-                same = _bounds_of(point, manager.block_size)
-                sizes.setdefault(same, set()).add(manager.num_blocks)
-        units: dict[str, Unit] = {}
-        jobs = []
-        for policy, setting, point, num_blocks, block_size in rows:
-            files = inputs.of(point.workload_of(block_size))
-            if (warm := point.warm_start_of(block_size)) is not None:
-                files |= inputs.of(warm)
-            bounds = None
-            if point.bounds:
-                same = _bounds_of(point, block_size)
-                if same not in units:
-                    units[same] = Unit.bounds(point, block_size, sorted(sizes[same]), files)
-                bounds = units[same]
-            label = run_label(policy, setting)
-            unit = Unit.run(point, policy, label, files)
-            jobs.append(Job(policy, setting, unit, bounds, num_blocks))
-        order = {policy: i for i, policy in enumerate(self.first.managers)}
-        return sorted(jobs, key=lambda job: order[job.policy])
 
     def units(self) -> list[Unit]:
         """Everything to compute, once each, those with the same requests one after the other."""
@@ -238,16 +200,6 @@ class Study:
             return spelled
         words: dict[str, Any] = in_words({"name": self.name, **self.config.data})
         return words
-
-
-def run_label(policy: str, setting: Setting) -> str:
-    """`lru, cache.num_blocks=2000, seed=1`: one run of a sweep in words."""
-    return ", ".join([policy, *(f"{name}={value}" for name, value in setting.items())])
-
-
-def _bounds_of(point: Experiment, block_size: int) -> str:
-    """Equal for runs whose bounds can be computed together."""
-    return f"{point.decode} {block_size} {identity(point.workload_plan(block_size))}"
 
 
 def _reading(store: RunStore, jobs: Iterable[Job]) -> Callable[[str], Outcome]:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sim.build import Plan, Ready
 from sim.config import FROM_PYTHON, Config
-from sim.experiment import Experiment, with_defaults
+from sim.experiment import Experiment
 from sim.profiles import profile_names, profile_path
+from sim.source import with_defaults
 from sim.workload_cache import WorkloadCache
 
 if TYPE_CHECKING:
