@@ -25,15 +25,23 @@ from rich.text import Text
 from sim.results import Results
 from sim.summary import headline
 
+MOST_ROWS = 100
 Advance = Callable[[float], None]
 
 
 def print_summary(results: Results, file: TextIO | None = None) -> None:
     """Print one line per run to *file* (stdout): a table on a terminal, plain text elsewhere.
 
-    A terminal that is too narrow for the table gets the plain text, which it wraps by itself.
+    A terminal that is too narrow for the table gets the plain text, which it wraps by itself. Of
+    a long sweep only the first runs are printed, and how many others there are.
     """
     file = file or sys.stdout
+    num_left = len(results.summary) - MOST_ROWS
+    if num_left > 0:
+        first = Results(results.summary.head(MOST_ROWS), results.requests, results.series)
+        print_summary(first, file)
+        file.write(f"and {num_left:,} more in summary.csv\n")
+        return
     if file.isatty():
         console = Console(file=file, highlight=False)
         for padding in (1, 0):

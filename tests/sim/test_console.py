@@ -152,3 +152,14 @@ def test_progress_of_unknown_length(
     with progress("reading") as advance:
         advance(3)
     assert "3/?" in out.getvalue()
+
+
+def test_a_long_sweep_is_cut(make_run: MakeRun) -> None:
+    """A hundred rows are printed, and how many more the file has."""
+    parts = [make_run("lru", {}).relabelled("lru", {"seed": i}) for i in range(123)]
+    file = io.StringIO()
+    print_summary(Results.concat(parts), file)
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 1 + 100 + 1
+    assert lines[-1] == "and 23 more in summary.csv"
+    assert lines[-2].split()[:2] == ["lru", "99"]
