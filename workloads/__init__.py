@@ -20,6 +20,7 @@ WORKLOADS = {
     "synthetic": "workloads.synthetic:Synthetic",
     "tenants": "workloads.transforms:Tenants",
     "text_log": "workloads.text_log:TextLog",
+    "tracelab": "workloads.tracelab:TraceLab",
     "weka": "workloads.weka:Weka",
     "window": "workloads.transforms:Window",
 }

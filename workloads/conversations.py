@@ -140,13 +140,14 @@ def _time(row: fields.Record) -> float | None:
         return None
     value = row[name]
     if type(value) is str:
-        return _moment(value, name)
+        return moment(value, name)
     time = fields.time(row, name, "a time")
     scale = 1e6 if time >= MICROSECONDS else 1e3 if time >= MILLISECONDS else 1.0
     return time / scale
 
 
-def _moment(text: str, name: str) -> float:
+def moment(text: str, name: str) -> float:
+    """Seconds since 1970 of a time as text, in UTC if it names no zone."""
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -29,6 +29,7 @@ SIGNS: dict[str, Sign] = {  # the first that is true of the first row
     "mooncake": lambda row: "hash_ids" in row and "input_length" in row,
     "weka": lambda row: "requests" in row and "block_size" in row,
     "dynamo": lambda row: isinstance(row.get("event"), dict),
+    "tracelab": lambda row: "newly_append_tokens" in row,
     "kv_events": lambda row: "ts" in row and "events" in row,
     "text_log": lambda row: bool({"messages", "conversations", "input"} & set(row)),
 }
