@@ -45,12 +45,14 @@ class EvictionLog:
     """Watches the policy of *manager*, which is empty, while requests are served one by one.
 
     `rows` has one list per column of `EVICTIONS`, `gaps` a pair (seconds between two uses, number
-    of blocks) for every hit. ConfigError if the manager has no policy to watch.
+    of blocks) for every hit. *num_orphans_wanted*: blocks that were computed again although they
+    were there, since one before them was not. ConfigError if the manager has no policy to watch.
     """
 
     manager: BlockManager
     rows: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in EVICTIONS})
     gaps: list[tuple[float, int]] = field(default_factory=list)
+    num_orphans_wanted: int = 0
     _lives: dict[Span, _Life] = field(default_factory=dict)
     _gone: dict[Hashable, tuple[int, BlockKeys, int, int]] = field(default_factory=dict)
     _now: float = 0.0
@@ -143,6 +145,7 @@ class EvictionLog:
         while position < stop:
             found = self._gone.pop(keys[position], None)
             if found is None:  # still there, but not findable: an orphan
+                self.num_orphans_wanted += 1
                 position += 1
                 continue
             row, others, start, num_blocks = found

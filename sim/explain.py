@@ -27,6 +27,7 @@ NUMBERS = (
     "evicted_wanted_again",
     "regret_tokens",
     "orphaned_blocks",
+    "orphans_wanted_tokens",
     *(
         f"{name}_p{p}"
         for name in ("eviction_idle", "eviction_lifetime", "reuse_gap")
@@ -43,7 +44,8 @@ class Explanation:
     prompt. *evictions*: one row per run of blocks that was evicted (`sim.eviction_log.EVICTIONS`).
     *gaps*: `seconds` between two uses and `num_blocks` used again, for every hit. *prefixes*: the
     content that most tokens could be reused of. *left_unused*: blocks still cached that were never
-    hit; *num_orphaned* and *num_cached* blocks at the end.
+    hit; *num_orphaned* and *num_cached* blocks at the end; *num_orphans_wanted*: blocks computed
+    again although they were there, since one before them was gone.
     """
 
     requests: pd.DataFrame
@@ -53,6 +55,7 @@ class Explanation:
     block_size: int
     num_cached: int
     num_orphaned: int
+    num_orphans_wanted: int = 0
 
     def shares(self) -> dict[str, float]:
         """The classes of prompt tokens, as shares of all; they add up to 1."""
@@ -89,6 +92,7 @@ class Explanation:
             "evicted_wanted_again": back / total if total else nan,
             "regret_tokens": float(back * size),
             "orphaned_blocks": float(self.num_orphaned),
+            "orphans_wanted_tokens": float(self.num_orphans_wanted * size),
         }
         seconds, weights = (self.gaps[name].to_numpy() for name in ("seconds", "num_blocks"))
         for name, values, counts in (
@@ -118,6 +122,9 @@ class Explanation:
             yield f"  answers          {answers / total:.1%} of them"
             tokens = back * self.block_size
             yield f"  wanted again     {back / total:.1%} of them: {tokens:,} tokens"
+            if self.num_orphans_wanted:
+                there = f"{self.num_orphans_wanted:,} blocks, there but not findable"
+                yield f"  wanted orphans   {there}"
             for name in ("lifetime", "idle"):
                 yield f"  {name:<16} {_quantiles(table[name].to_numpy(), blocks)}"
             returned = table[table["num_recomputed"] > 0]
@@ -173,6 +180,7 @@ def explain(manager: BlockManager, workload: Workload, *, decode: bool = False) 
         block_size=size,
         num_cached=manager.num_cached_blocks,
         num_orphaned=manager.num_orphaned_blocks,
+        num_orphans_wanted=log.num_orphans_wanted,
     )
 
 

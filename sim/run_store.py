@@ -54,7 +54,7 @@ class RunStore:
 
     def sweep_up(self) -> None:
         """Remove what processes that were killed had begun to write."""
-        for path in self.path.glob(".new-*"):
+        for path in (*self.path.glob(".new-*"), *self.folder.glob(".saving-*")):
             shutil.rmtree(path, ignore_errors=True)
 
     def has(self, unit: Unit) -> bool:

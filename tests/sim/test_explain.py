@@ -10,6 +10,7 @@ from policies.fifo import FIFO
 from policies.reference import ReferenceBlockManager
 from policies.uncached import UncachedBlockManager
 from policies.vllm import VLLMBlockManager
+from sim.build import build
 from sim.cli import main
 from sim.errors import ConfigError
 from sim.explain import NUMBERS, explain, shared_prefixes
@@ -81,6 +82,16 @@ def test_the_books_of_tokens_and_blocks_agree(make: Any, decode: bool) -> None:
     assert sum(found.shares().values()) == pytest.approx(1)
     answers = found.evictions["num_answer_blocks"].sum()
     assert (answers > 0) == decode
+
+
+@pytest.mark.parametrize("eviction", ["mru", "lfu", "sieve"])
+def test_lost_tokens_were_evicted_or_orphaned(eviction: str) -> None:
+    """Policies that leave gaps: what is lost was evicted, or is there below something evicted."""
+    spec = {"use": "vllm", "eviction": eviction}
+    manager = build("manager", spec, known={"num_blocks": 400, "block_size": 16})
+    found = explain(manager, SharedPrefix(num_requests=400, num_prefixes=30, suffix_tokens=64))
+    lost = found.requests["lost"].sum()
+    assert lost == 16 * (found.evictions["num_recomputed"].sum() + found.num_orphans_wanted) > 0
 
 
 def test_spans_and_blocks_tell_the_same(kvsim_data: Path) -> None:

@@ -358,6 +358,17 @@ def test_a_full_disk_stops_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert contents(tmp_path / "r") == contents(tmp_path / "other")
 
 
+def test_the_next_run_sweeps_up(tmp_path: Path) -> None:
+    """What a killed process had begun to write disappears."""
+    run(config(), out=tmp_path / "r")
+    before = contents(tmp_path / "r")
+    for name in ("runs/.new-abc/x", ".saving-abc/summary.csv"):
+        (tmp_path / "r" / name).parent.mkdir()
+        (tmp_path / "r" / name).write_text("half")
+    run(config(), out=tmp_path / "r")
+    assert contents(tmp_path / "r") == before
+
+
 def test_results_of_an_older_version_are_replaced_at_the_end(tmp_path: Path) -> None:
     """A folder with tables but no runs is one of ours; it is whole until the new one is."""
     run(config(), out=tmp_path / "r")
