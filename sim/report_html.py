@@ -57,6 +57,7 @@ hr { border: 0; border-top: 1px solid var(--line); margin: 4rem 0 3rem; }
 @media print { :root { --ink: #000; --faint: #444; --paper: #fff; --sheet: #f4f4f4;
   --accent: #0b5c94; --grid: #ddd; --line: #ccc; --best: #e7f1f8; }
   main { max-width: none; padding: 0; } body { font-size: 10.5pt; } .wide { overflow: visible; }
+  table { font-size: 8pt; } th, td { padding: .2rem .35rem; }
   figure svg { min-width: 0 !important; } h2 { break-after: avoid; } tr { break-inside: avoid; }
   details > summary { list-style: none; } details::details-content { content-visibility: visible;
   display: block; } pre { white-space: pre-wrap; } }
