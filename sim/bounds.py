@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sim.footprint import Convention, prompt, with_answer
+from sim.footprint import Convention, Footprint, prompt, with_answer
 from sim.mrc import FreeOrder, lru_curve
 from sim.optimum import Optimum, one_at_a_time
 from sim.request import Request
@@ -83,23 +83,32 @@ def replay_optimum(requests: Sequence[Request], convention: Convention = prompt)
 
 
 def pool_bounds(
-    requests: Iterable[Request], sizes: Sequence[int], *, decode: bool
+    requests: Iterable[Request], sizes: Sequence[int], *, decode: bool, num_warmup: int = 0
 ) -> dict[str, dict[str, float | None]]:
     """Hit rates in tokens at several pool sizes (usable blocks): MIN's, and without any limit.
 
     `{"min": {"9999": 0.37}, "unbounded": {"9999": 0.37}}`; None if nothing was served. Requests
-    that do not fit a pool count nowhere, as in a run.
+    that do not fit a pool count nowhere, as in a run. The first *num_warmup* requests fill the
+    cache, but no rate counts them: MIN is then the most that the others can hit.
     """
-    convention = with_answer if decode else prompt
+    serves = with_answer if decode else prompt
     everyone = list(requests)
-    needs = [convention(request).num_blocks for request in everyone]
+    uncounted = {request.request_id for request in everyone[:num_warmup]}
+
+    def convention(request: Request) -> Footprint:
+        footprint = serves(request)
+        if request.request_id in uncounted:
+            return footprint._replace(num_hittable=0, num_tokens=0)
+        return footprint
+
+    needs = [serves(request).num_blocks for request in everyone]
     optimum: Optimum | None = None
     most, tokens, unbounded = -1, 0, 0
     found: dict[str, dict[str, float | None]] = {"min": {}, "unbounded": {}}
     for size in sorted(sizes):
         served = [r for r, need in zip(everyone, needs, strict=True) if need <= size]
         if optimum is None or len(served) != most:
-            most, tokens = len(served), sum(request.num_prompt_tokens for request in served)
+            most, tokens = len(served), sum(convention(request).num_tokens for request in served)
             optimum = replay_optimum(served, convention)
             unbounded = lru_curve(served, convention).unbounded
         for name, hits in (("min", optimum.num_hits(size)), ("unbounded", unbounded)):

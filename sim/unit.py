@@ -75,6 +75,7 @@ class Unit:
             "block_size": block_size,
             "decode": experiment.decode,
             "sizes": sizes,
+            "num_warmup": experiment.report["warmup_requests"],
         }
         plain = _is_plain(spec)
         label = f"bounds, blocks of {block_size}"
@@ -107,7 +108,12 @@ class Unit:
             workload = point.workload_of(block_size)
         else:
             workload = self.experiment.workload_of(block_size)
-        return pool_bounds(workload, self.spec["sizes"], decode=self.spec["decode"])
+        return pool_bounds(
+            workload,
+            self.spec["sizes"],
+            decode=self.spec["decode"],
+            num_warmup=self.spec["num_warmup"],
+        )
 
 
 def _needed(cache: Mapping[str, Any], manager: Plan | Ready) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from policies.reference import ReferenceBlockManager
 from policies.uncached import UncachedBlockManager
 from policies.vllm import VLLMBlockManager
 from sim import next_use
-from sim.bounds import bounds, replay_optimum
+from sim.bounds import bounds, pool_bounds, replay_optimum
 from sim.build import build
 from sim.cache import BlockManager, BlockRemoved, EvictionPolicy
 from sim.engine import Engine
@@ -465,6 +465,28 @@ def test_no_policy_hits_more_one_at_a_time(name: str) -> None:
         uncached = replay(UncachedBlockManager(num_blocks, 1), requests, decode=True).hit_blocks
         assert best.unbounded >= best.flat >= best.optimum >= hits >= uncached == 0
         assert best.optimum >= best.lru
+
+
+@pytest.mark.parametrize("name", ["lru", "lfu", "s3fifo", "belady"])
+def test_no_policy_hits_more_behind_the_warm_up(name: str) -> None:
+    """Where the first 15 of 30 requests are not counted, MIN's rate is the most for the others."""
+    num_equal = 0
+    for seed in range(40):
+        requests = conversations(np.random.default_rng(seed), 30)
+        num_blocks = max(with_answer(request).num_blocks for request in requests) + 3
+        known = {"seed": 0, "num_blocks": num_blocks, "block_size": 1}
+        policy = build("policy", name, known=known)
+        manager = VLLMBlockManager(num_blocks, 1, eviction=policy, null_block=False)
+        policy.prepare(requests)
+        hits: list[int] = []
+        replay(manager, requests, decode=True, hits=hits)
+        best = pool_bounds(requests, [num_blocks], decode=True, num_warmup=15)
+        rates = [best[kind][str(num_blocks)] or 0.0 for kind in ("min", "unbounded")]
+        num_tokens = sum(request.num_prompt_tokens for request in requests[15:])
+        most, unbounded = (round(rate * num_tokens) for rate in rates)
+        assert sum(hits[15:]) <= most <= unbounded
+        num_equal += sum(hits[15:]) == most
+    assert name != "belady" or num_equal > 30  # MIN for all requests is nearly always MIN for these
 
 
 # In the engine
