@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpu_backend.attention import choose_device
-from gpu_backend.extras import is_installed
 from gpu_backend.trace import StepTrace
 from gpu_backend.trace_file import is_step_trace, load, save
 from sim.errors import ConfigError
+from sim.extras import is_installed
 
 
 def check(arguments: Namespace) -> int:

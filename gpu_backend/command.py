@@ -10,8 +10,8 @@ from typing import Any
 
 from gpu_backend.attention import capabilities, choose_device, device_exists
 from gpu_backend.check_command import check, one_thread
-from gpu_backend.extras import is_installed
 from sim.errors import ConfigError, KvsimError
+from sim.extras import is_installed
 
 
 def main(arguments: Namespace) -> int:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from gpu_backend.extras import need
 from gpu_backend.model import Attend, Shape
 from sim.errors import ConfigError
+from sim.extras import need
 
 Tensor = Any
 FAMILIES = {"llama": ("LlamaConfig", "LlamaModel"), "qwen3": ("Qwen3Config", "Qwen3Model")}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpu_backend.extras import is_installed
 from sim.errors import ConfigError
+from sim.extras import is_installed
 from sim.place import did_you_mean
 
 if TYPE_CHECKING:

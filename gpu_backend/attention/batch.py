@@ -79,3 +79,27 @@ class Backend(ABC):
 
         What comes out for padding is not defined, but finite.
         """
+
+
+class CudaBackend(Backend):
+    """A library's kernels: 16-bit types on a CUDA device; what they mask may be multiplied by 0."""
+
+    devices = ("cuda",)
+    dtypes = ("bfloat16", "float16")
+    head_dims = "64 128 256"
+    poison = 100.0
+
+    @classmethod
+    def missing(cls, device: str) -> str:
+        no_gpu = "" if torch.cuda.is_available() else "there is no CUDA device"
+        return super().missing(device) or no_gpu
+
+    def attend(self, cache: PagedKVCache, layer: int, queries: Tensor, batch: Batch) -> Tensor:
+        num_tokens, out = batch.num_actual_tokens, torch.zeros_like(queries)
+        pages = (cache.keys[layer], cache.values[layer])
+        out[:num_tokens] = self.attend_pages(queries[:num_tokens], *pages, batch)
+        return out
+
+    @abstractmethod
+    def attend_pages(self, queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
+        """Attention of *queries*, without padding, to pages [num_blocks, block_size, K, D]."""

@@ -17,8 +17,8 @@ import torch
 
 from gpu_backend.attention.batch import Backend, Batch
 from gpu_backend.cache import PagedKVCache
-from gpu_backend.extras import is_installed, need
 from sim.errors import ConfigError
+from sim.extras import is_installed, need
 
 Tensor = Any
 TILE = 32  # KV tokens at a time

@@ -10,20 +10,16 @@ from typing import Any
 
 import torch
 
-from gpu_backend.attention.batch import Backend, Batch
-from gpu_backend.cache import PagedKVCache
+from gpu_backend.attention.batch import Batch, CudaBackend
+from sim.extras import is_installed
 
 Tensor = Any
 
 
-class Varlen(Backend):
+class Varlen(CudaBackend):
     """`torch.nn.attention.varlen.varlen_attn`, paged by FlashAttention-3 alone."""
 
     name = "varlen"
-    devices = ("cuda",)
-    dtypes = ("bfloat16", "float16")
-    head_dims = "up to 256"
-    poison = 100.0
 
     @classmethod
     def missing(cls, device: str) -> str:
@@ -33,11 +29,9 @@ class Varlen(Backend):
             return f"varlen_attn is not in torch {torch.__version__}"
         if "block_table" not in inspect.signature(varlen_attn).parameters:
             return f"varlen_attn of torch {torch.__version__} takes no block table; 2.12 does"
-        if device not in cls.devices or not torch.cuda.is_available():
-            return super().missing(device) or "there is no CUDA device"
-        try:
-            import flash_attn_interface  # noqa: F401
-        except ImportError:
+        if missing := super().missing(device):
+            return missing
+        if not is_installed("flash_attn_interface"):
             return "FlashAttention-3 is not installed, and torch's own kernels do not page"
         return ""
 
@@ -45,15 +39,13 @@ class Varlen(Backend):
         super().__init__(device)
         torch.nn.attention.activate_flash_attention_impl("FA3")
 
-    def attend(self, cache: PagedKVCache, layer: int, queries: Tensor, batch: Batch) -> Tensor:
+    def attend_pages(self, queries: Tensor, keys: Tensor, values: Tensor, batch: Batch) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
-        num_tokens = batch.num_actual_tokens
-        out = torch.zeros_like(queries)
-        out[:num_tokens] = varlen_attn(
-            queries[:num_tokens],
-            cache.keys[layer],
-            cache.values[layer],
+        return varlen_attn(
+            queries,
+            keys,
+            values,
             batch.query_start_loc,
             None,
             batch.max_query_len,
@@ -63,4 +55,3 @@ class Varlen(Backend):
             seqused_k=batch.seq_lens,
             block_table=batch.block_table,
         )
-        return out

@@ -15,15 +15,15 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'kvsim[
 import torch
 
 from gpu_backend.attention import BACKENDS, backend_class, capabilities, make_backend
-from gpu_backend.attention.batch import Batch
+from gpu_backend.attention.batch import Batch, CudaBackend
 from gpu_backend.attention.reference import Reference
 from gpu_backend.cache import PagedKVCache
-from gpu_backend.extras import is_installed
 from gpu_backend.metadata import Row, build_metadata
 from gpu_backend.toy import toy_engine, toy_requests
 from gpu_backend.tracing import traced_run
 from gpu_backend.verify import verify_trace
 from sim.errors import ConfigError
+from sim.extras import is_installed
 
 torch.set_num_threads(1)
 HERE = [one.name for one in capabilities("cpu") if not one.missing]
@@ -116,3 +116,28 @@ def test_after_the_interpreter_nothing_is_compiled():
     make_backend("triton", "cpu")
     with pytest.raises(ConfigError, match=r"interprets already in this process .* start another"):
         backend_class("triton")("cuda")
+
+
+class Pages(CudaBackend):
+    """Looks like a library's kernel: takes no padding and pages of every layer alone."""
+
+    name = "pages"
+
+    def attend_pages(self, queries, keys, values, batch):
+        cache = PagedKVCache(1, *keys.shape, dtype=keys.dtype)
+        cache.keys[0].copy_(keys)
+        cache.values[0].copy_(values)
+        return Reference("cpu").attend(cache, 0, queries, batch)
+
+
+def test_what_the_adapters_of_libraries_share():
+    """Padding is taken off and put back; without a GPU they say so."""
+    rows = [Row(0, 5, [1]), Row(7, 1, [2])]
+    batch = Batch.of(build_metadata(rows, 8, pad_to=56), "cpu")
+    expected, found = (attended(kind, batch, 2) for kind in (Reference("cpu"), Pages("cpu")))
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found[:6], expected[:6])
+    assert not found[6:].any()
+    assert Pages.missing("cpu") == "runs on cuda only"
+    if not torch.cuda.is_available():
+        assert Pages.missing("cuda") == "there is no CUDA device"

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from gpu_backend.attention import BACKENDS
-from gpu_backend.extras import is_installed
 from gpu_backend.mutants import MUTANTS
 from gpu_backend.toy import toy_engine, toy_requests
 from gpu_backend.trace_file import load, save
 from gpu_backend.tracing import traced_run
 from sim.cli import main
+from sim.extras import is_installed
 
 needs_torch = pytest.mark.skipif(
     not is_installed("torch"), reason="torch is not installed: pip install 'kvsim[torch]'"

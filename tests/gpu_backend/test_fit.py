@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gpu_backend import tables
-from gpu_backend.extras import is_installed
 from gpu_backend.fit import fit_roofline, times
 from sim.errors import ConfigError
+from sim.extras import is_installed
 from sim.gpu_profile import GpuProfile
 
 
