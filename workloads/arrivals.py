@@ -15,6 +15,9 @@ from sim.traffic import Arrivals, Floats
 from workloads.arguments import real_number, whole_number
 
 
+EXTREMES = (0.01, 100.0)  # beyond them floats give no distribution any more
+
+
 class Constant(Arrivals):
     """*rate* a second, at equal distances."""
 
@@ -44,6 +47,7 @@ class Gamma(Arrivals):
     def __init__(self, rate: float = 1.0, cv: float = 2.0) -> None:
         self.rate = real_number("Gamma", "rate", rate, above=0)
         self.cv = real_number("Gamma", "cv", cv, above=0)
+        _check_shape("Gamma", "cv", self.cv)
 
     def times(self, num: int, rng: np.random.Generator) -> Floats:
         shape = self.cv**-2
@@ -56,6 +60,7 @@ class Weibull(Arrivals):
     def __init__(self, rate: float = 1.0, shape: float = 0.7) -> None:
         self.rate = real_number("Weibull", "rate", rate, above=0)
         self.shape = real_number("Weibull", "shape", shape, above=0)
+        _check_shape("Weibull", "shape", self.shape)
 
     def times(self, num: int, rng: np.random.Generator) -> Floats:
         mean = math.gamma(1 + 1 / self.shape)
@@ -138,3 +143,8 @@ class Users(Arrivals):
         first = np.sort(first_rng.random(self.num_users)) * self.ramp_s
         pauses = pause_rng.standard_exponential(max(0, num - self.num_users)) * self.pause_s
         return np.concatenate([first, pauses])[:num]
+
+
+def _check_shape(owner: str, name: str, value: float) -> None:
+    if not EXTREMES[0] <= value <= EXTREMES[1]:
+        raise ConfigError(f"{owner}: {name} is {value}; it must be {EXTREMES[0]} to {EXTREMES[1]}")

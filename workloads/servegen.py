@@ -32,7 +32,7 @@ WINDOW = 600.0  # s
 LARGEST_FILE = 2**26  # bytes
 TRACE = re.compile(r"chunk-(\d+)-trace\.csv$")
 DATASET = re.compile(r"chunk-(\d+)-dataset\.json$")
-PATTERNS = ("Gamma", "Weibull")
+SHAPES = {"Gamma": (1e-4, 1e6), "Weibull": (0.01, 1e3)}  # beyond these floats give no gaps
 
 
 class Window(NamedTuple):
@@ -65,6 +65,12 @@ class ServeGen(Arrivals):
         if not self._windows:
             raise TraceError(f"{source}: no chunk-N-trace.csv has traffic; is it ServeGen's?")
         self._num_windows = max(self._windows) + 1
+        num = WINDOW * sum(w.rate for group in self._windows.values() for _, w in group)
+        if num * self.rate_scale < 1:
+            raise TraceError(
+                f"{source}: has {num:.2g} requests in all of its windows; it must have at least 1 "
+                "to go on from; is it ServeGen's, and is rate_scale what was meant?"
+            )
 
     def times(self, num: int, rng: np.random.Generator) -> Floats:
         parts, count = list[Floats](), 0
@@ -168,7 +174,8 @@ def _windows(place: str, data: bytes) -> Iterator[Window]:
             pattern, shape = values[3], fields.number(values[4], "shape")
             if not pattern:
                 continue
-            if pattern not in PATTERNS or not (0 <= start < 1e9 and 0 < rate < 1e6 and shape > 0):
+            low, high = SHAPES[pattern] if pattern in SHAPES else (1.0, 0.0)
+            if not (0 <= start < 1e7 and 0 < rate < 1e6 and low <= shape <= high):
                 raise ValueError(f"{line[:60]!r} is no window with traffic")
         except ValueError as fault:
             raise TraceError(f"{place}:{number}: {fault}; correct or remove the line") from None

@@ -94,6 +94,8 @@ def test_gamma_fits_the_azure_trace(kvsim_data: Any) -> None:
     [
         {"use": "poisson", "rate": 0},
         {"use": "gamma", "cv": -1},
+        {"use": "gamma", "cv": 1e200},
+        {"use": "weibull", "shape": 1e-3},
         {"use": "diurnal", "swing": 1.5},
         {"use": "users", "num_users": 0},
         {"use": "bursty", "calm_s": float("nan")},

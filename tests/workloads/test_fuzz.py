@@ -24,6 +24,8 @@ from sim.cli import main
 from sim.errors import KvsimError
 from workloads.detect import open_trace
 from workloads.profile import profile
+from workloads.servegen import ServeGen, ServeGenLengths
+from workloads.streams import stream
 
 DATA = Path(__file__).parents[1] / "data"
 SAMPLES = sorted(
@@ -241,3 +243,25 @@ def test_the_command_prints_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert printed.out == ""
         assert printed.err.startswith("kvsim: error: ")
         assert printed.err.count("\n") == 1
+
+
+@settings(FUZZ, max_examples=60)
+@given(trace=damage(), lengths=damage())
+def test_damaged_statistics(
+    tmp_path: Path, trace: Callable[[bytes], bytes], lengths: Callable[[bytes], bytes]
+) -> None:
+    """ServeGen's files, damaged: an error that names one, or arrivals and lengths."""
+    windows, shares = tmp_path / "chunk-0-trace.csv", tmp_path / "chunk-0-dataset.json"
+    windows.write_bytes(trace(b"0,2,1,Gamma,1,0.5\n600,0,0,,0,0\n1200,4,2,Weibull,0.6,0.2\n"))
+    shares.write_bytes(
+        lengths(b'{"0": {"input_tokens": "{10: 0.7, 30: 0.3}"}, "21600": {"input_tokens": "{}"}}')
+    )
+    for make in (ServeGen, ServeGenLengths):
+        message = None
+        try:
+            drawn = make(tmp_path)
+            found = drawn.times if isinstance(drawn, ServeGen) else drawn.draw
+            assert len(found(20, stream(0, "t"))) == 20
+        except KvsimError as error:
+            message = str(error)
+        assert message is None or (str(tmp_path) in message and "\n" not in message)

@@ -60,6 +60,8 @@ def test_an_archive_is_as_good_as_a_folder(folder: Path, tmp_path: Path) -> None
     [
         ("chunk-0-trace.csv", "0,1,1,Gamma,1\n", "chunk-0-trace.csv:1: the row has 5 fields"),
         ("chunk-0-trace.csv", "0,1,1,Zipf,1,1\n", "is no window with traffic"),
+        ("chunk-0-trace.csv", "0,1,1,Weibull,0.001,1\n", "is no window with traffic"),
+        ("chunk-0-trace.csv", "0,1,1,Gamma,1e-300,1\n", "is no window with traffic"),
         ("chunk-0-trace.csv", "0,nan,1,Gamma,1,1\n", "rate is 'nan'"),
         ("chunk-0-dataset.json", '{"0": {"input_tokens": "print(1)"}}', "must hold ServeGen's"),
         ("chunk-0-dataset.json", '{"0": {"input_tokens": "[1]"}}', "is no dict"),
@@ -91,3 +93,10 @@ def test_the_published_statistics(kvsim_data: Path) -> None:
     num = round(600 * sum(rates[n] for n in range(9)))
     assert arrivals.times(num, stream(0, "t"))[-1] == pytest.approx(5400, rel=0.1)
     assert ServeGenLengths(path, "answer").draw(1000, stream(0, "t")).min() >= 1
+
+
+def test_next_to_no_traffic_is_refused(tmp_path: Path) -> None:
+    """A rate of a request in a thousand years would never come to an end."""
+    (tmp_path / "chunk-0-trace.csv").write_text("0,1e-11,1,Gamma,1,1\n")
+    with pytest.raises(TraceError, match="requests in all of its windows"):
+        ServeGen(tmp_path)
