@@ -131,10 +131,12 @@ class PoolInvariants:
 
     def _hand_out(self, number: int, step: TracedStep) -> Iterator[Finding]:
         for row in step.rows:
+            if not len(row.block_ids):  # most rows, most of the time
+                continue
             ids, fresh = row.block_ids, fresh_of(row, self.block_size)
             if row.is_admission:
                 self._held[row.request] = [ids]
-            elif len(ids):
+            else:
                 self._held.setdefault(row.request, []).append(ids)
             if self.null_block and (ids == NULL_BLOCK_ID).any():
                 yield self._found(number, row.request, 0, "the null block is in a table")
