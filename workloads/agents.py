@@ -6,7 +6,7 @@ import numpy as np
 
 from sim.traffic import Lengths, Prompts, Turns
 from workloads.arguments import real_number, whole_number
-from workloads.length_models import Geometric, Lognormal, lengths_of, whole
+from workloads.length_models import Geometric, Lognormal, counts, lengths_of, whole
 from workloads.library import Library
 from workloads.streams import stream
 from workloads.turn_builder import TurnBuilder
@@ -78,7 +78,7 @@ class Agents(Prompts):
         follows: tuple[int, ...] = (),
     ) -> int:
         """All steps of one agent; the index of its last request."""
-        num = int(whole(steps.draw(1, rng))[0])
+        num = int(counts(steps.draw(1, rng), "Agents", "num_steps")[0])
         answers = whole(self._answers.draw(num, rng)).tolist()
         results = whole(self._results.draw(num, rng)).tolist()
         times = self._tool_times.draw(num, rng).tolist()

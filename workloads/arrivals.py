@@ -14,7 +14,6 @@ from sim.errors import ConfigError
 from sim.traffic import Arrivals, Floats
 from workloads.arguments import real_number, whole_number
 
-
 EXTREMES = (0.01, 100.0)  # beyond them floats give no distribution any more
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.traffic import Lengths, Prompts, Turns
 from workloads.arguments import one_of, whole_number
-from workloads.length_models import Geometric, Lognormal, lengths_of, whole
+from workloads.length_models import Geometric, Lognormal, counts, lengths_of, whole
 from workloads.library import Library
 from workloads.streams import stream
 from workloads.turn_builder import Context, TurnBuilder
@@ -56,8 +56,9 @@ class Chat(Prompts):
         build = TurnBuilder(self._prompts.num)
         tokens = self._prompts.tokens(seed)
         chosen = self._prompts.choose(num_sessions, seed)
-        counts = whole(self._num_turns.draw(num_sessions, stream(seed, "turns")))
-        total = int(counts.sum())
+        num_turns = self._num_turns.draw(num_sessions, stream(seed, "turns"))
+        num_each = counts(num_turns, "Chat", "num_turns")
+        total = int(num_each.sum())
         drawn = [
             whole(lengths.draw(total, stream(seed, name)))
             for name, lengths in (
@@ -69,7 +70,7 @@ class Chat(Prompts):
         pauses = self._thinking.draw(total, stream(seed, "think"))
         first = 0
         for session, (prompt, count) in enumerate(
-            zip(chosen.tolist(), counts.tolist(), strict=True)
+            zip(chosen.tolist(), num_each.tolist(), strict=True)
         ):
             last = first + count
             rows = [column[first:last].tolist() for column in (*drawn, pauses)]

@@ -13,6 +13,8 @@ from workloads.arguments import one_of, real_number
 from workloads.detect import open_trace
 
 LONGEST = 2**30  # tokens; no context is longer
+MOST_VARIED = 100.0  # beyond it nearly all values are next to nothing
+MOST_TURNS = 2**25  # of all sessions together
 
 
 class Fixed(Lengths):
@@ -31,6 +33,8 @@ class Lognormal(Lengths):
     def __init__(self, mean: float, cv: float = 1.0, most: float = LONGEST) -> None:
         self.mean = real_number("Lognormal", "mean", mean, above=0)
         self.cv = real_number("Lognormal", "cv", cv)
+        if self.cv > MOST_VARIED:
+            raise ConfigError(f"Lognormal: cv is {cv}; it must be at most {MOST_VARIED:g}")
         self.most = real_number("Lognormal", "most", most, above=0)
 
     def draw(self, num: int, rng: np.random.Generator) -> Floats:
@@ -85,3 +89,15 @@ def lengths_of(value: Lengths | float, owner: str, name: str) -> Lengths:
 def whole(values: Floats) -> Ints:
     """*values* rounded, at least 1 and at most `LONGEST`."""
     return np.clip(np.rint(values), 1, LONGEST).astype(np.int64)
+
+
+def counts(values: Floats, owner: str, name: str) -> Ints:
+    """*values* as numbers of turns; ConfigError if they are more than memory can hold."""
+    found = whole(values)
+    total = float(found.astype(np.float64).sum())
+    if total > MOST_TURNS:
+        raise ConfigError(
+            f"{owner}: {name} and the number of sessions ask for {total:.3g} turns; at most "
+            f"{MOST_TURNS} can be made; lower one of them"
+        )
+    return found

@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.traffic import Lengths, Prompts, Turns
 from workloads.arguments import one_of, real_number, whole_number
-from workloads.length_models import Geometric, Lognormal, lengths_of, whole
+from workloads.length_models import Geometric, Lognormal, counts, lengths_of, whole
 from workloads.library import Library
 from workloads.streams import stream
 from workloads.turn_builder import TurnBuilder
@@ -203,10 +203,11 @@ class Documents(_Asking):
         build = TurnBuilder(self._documents.num)
         tokens = self._documents.tokens(seed).tolist()
         chosen = self._documents.choose(num_sessions, seed).tolist()
-        counts = whole(self._counts.draw(num_sessions, stream(seed, "questions"))).tolist()
-        asked = iter(self._asked(sum(counts), seed))
-        pauses = iter(self._thinking.draw(sum(counts), stream(seed, "think")).tolist())
-        for session, (document, count) in enumerate(zip(chosen, counts, strict=True)):
+        drawn = self._counts.draw(num_sessions, stream(seed, "questions"))
+        num_each = counts(drawn, "Documents", "num_questions").tolist()
+        asked = iter(self._asked(sum(num_each), seed))
+        pauses = iter(self._thinking.draw(sum(num_each), stream(seed, "think")).tolist())
+        for session, (document, count) in enumerate(zip(chosen, num_each, strict=True)):
             follows: tuple[int, ...] = ()
             for turn in range(1, count + 1):
                 question, answer = next(asked)

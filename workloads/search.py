@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from sim.errors import ConfigError
 from sim.traffic import Lengths, Prompts, Turns
 from workloads.arguments import whole_number
 from workloads.length_models import Lognormal, lengths_of, whole
 from workloads.streams import stream
 from workloads.turn_builder import TurnBuilder
+
+MOST_STEPS = 2**20  # of one search
 
 
 class ParallelSampling(Prompts):
@@ -64,6 +67,11 @@ class TreeSearch(Prompts):
         self.width = whole_number("TreeSearch", "width", width, 1)
         self.branching = whole_number("TreeSearch", "branching", branching, 1)
         self.depth = whole_number("TreeSearch", "depth", depth, 1)
+        if self.width * self.branching * self.depth > MOST_STEPS:
+            raise ConfigError(
+                f"TreeSearch: width x branching x depth is {width * branching * depth}; it must be "
+                f"at most {MOST_STEPS}"
+            )
         self._prompts = _given(prompt_tokens, 500, "TreeSearch", "prompt_tokens")
         self._steps = _given(step_tokens, 60, "TreeSearch", "step_tokens")
 

@@ -174,7 +174,7 @@ def _windows(place: str, data: bytes) -> Iterator[Window]:
             pattern, shape = values[3], fields.number(values[4], "shape")
             if not pattern:
                 continue
-            low, high = SHAPES[pattern] if pattern in SHAPES else (1.0, 0.0)
+            low, high = SHAPES.get(pattern, (1.0, 0.0))
             if not (0 <= start < 1e7 and 0 < rate < 1e6 and low <= shape <= high):
                 raise ValueError(f"{line[:60]!r} is no window with traffic")
         except ValueError as fault:

@@ -19,6 +19,7 @@ from sim.traffic import Arrivals, Floats, Ints, Lengths, Prompts, Turns
 from sim.workload import Workload
 from workloads.arguments import real_number, whole_number
 from workloads.arrivals import Poisson
+from workloads.length_models import MOST_TURNS
 from workloads.library import Library
 from workloads.shared_prompts import SharedPrompts
 from workloads.streams import seed_of, stream
@@ -59,6 +60,8 @@ class Synthetic(Workload):
         self.block_size = whole("block_size", block_size, 1)
         self.seed = whole("seed", seed, 0)
         num = whole("num_sessions", num_sessions, 1)
+        if num > MOST_TURNS:
+            raise ConfigError(f"Synthetic: num_sessions is {num}; at most {MOST_TURNS} can be made")
         arrivals, prompts = arrivals or Poisson(), prompts or SharedPrompts()
         self._inputs = tuple(dict.fromkeys((*_inputs(arrivals), *_inputs(prompts))))
         self.closed_loop = closed_loop or arrivals.num_users is not None

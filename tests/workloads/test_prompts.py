@@ -249,6 +249,7 @@ def test_agents_are_near_the_mini_swe_log(kvsim_data: Path) -> None:
     ("spec", "what"),
     [
         ({"use": "chat", "when_full": "forget"}, "when_full"),
+        ({"use": "tree_search", "depth": 10**9}, "depth"),
         ({"use": "rag", "order": "any"}, "order"),
         ({"use": "chat", "num_turns": 0}, "num_turns"),
         ({"use": "chat", "num_turns": {"use": "geometric", "mean": 0.5}}, "mean"),

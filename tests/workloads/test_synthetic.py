@@ -200,6 +200,7 @@ def test_yaml_nests_objects_and_numbers() -> None:
     ("arguments", "what"),
     [
         ({"num_sessions": 0}, "num_sessions"),
+        ({"num_sessions": 10**12}, "num_sessions"),
         ({"num_tenants": 0}, "num_tenants"),
         ({"priorities": {0: 0.0}}, "priorities"),
         ({"priorities": {0: -1.0}}, "a share"),
@@ -232,3 +233,19 @@ def test_simple_models_are_fast() -> None:
     started = process_time()
     num = sum(1 for _ in Synthetic(100_000))
     assert num / (process_time() - started) > 200_000
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        {"use": "chat", "num_turns": 1e9},
+        {"use": "documents", "num_questions": 1e9},
+        {"use": "agents", "num_steps": 1e9},
+        {"use": "chat", "answer_tokens": {"use": "lognormal", "mean": 9, "cv": 1e300}},
+        {"use": "shared_prompts", "prompt_tokens": 1e300},
+    ],
+)
+def test_nothing_asks_for_more_than_can_be_made(prompts: dict[str, Any]) -> None:
+    """An error names the argument or the limit, before memory is full."""
+    with pytest.raises(ConfigError, match=r"num_|cv is|can be counted"):
+        build("workload", {"use": "synthetic", "num_sessions": 50, "prompts": prompts})
