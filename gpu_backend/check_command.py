@@ -43,11 +43,9 @@ def _traces(arguments: Namespace) -> Iterator[tuple[str, StepTrace]]:
     from gpu_backend.configured import traces
 
     found = False
-    for label, trace in traces(arguments.target, arguments.policy):
+    for label, trace in traces(arguments.target, arguments.policy, one=bool(arguments.save)):
         found = True
         yield label, trace
-        if arguments.save:
-            return  # one file, one run
     if not found:
         raise ConfigError(f"{arguments.target}: no policy has a manager with block ids")
 

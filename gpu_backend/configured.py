@@ -18,8 +18,12 @@ TWINS = {"vllm": "reference"}
 """Managers without block ids, and the one that decides the same with them."""
 
 
-def traces(path: Path, only: str | None = None) -> Iterator[tuple[str, StepTrace]]:
+def traces(
+    path: Path, only: str | None = None, *, one: bool = False
+) -> Iterator[tuple[str, StepTrace]]:
     """A label and the trace of each policy, or of the one labelled *only*.
+
+    *one*: ConfigError if there are several, since one trace is wanted.
 
     What uses `vllm` runs with `reference`, which decides the same and has block ids. A policy whose
     manager has none is told on stderr and left out.
@@ -32,6 +36,11 @@ def traces(path: Path, only: str | None = None) -> Iterator[tuple[str, StepTrace
     if only is not None and only not in experiment.managers:
         raise ConfigError(
             f"--policy {only}: no policy is labelled so{did_you_mean(only, experiment.managers)} "
+            f"({path} has: {', '.join(experiment.managers)})"
+        )
+    if one and only is None and len(experiment.managers) > 1:
+        raise ConfigError(
+            "--save keeps the trace of one run; say which with --policy "
             f"({path} has: {', '.join(experiment.managers)})"
         )
     for label in experiment.managers:

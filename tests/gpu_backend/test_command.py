@@ -180,6 +180,7 @@ def test_calibrate_makes_a_profile_that_can_be_used(tmp_path, capsys):
         (["check", "none.npz", "--tokens", "0"], "none.npz: cannot be read"),
         (["check", "none.yaml", "--tokens", "0"], "none.yaml: cannot be read"),
         (["check", "run.yaml", "--policy", "fron", "--tokens", "0"], "did you mean 'front'?"),
+        (["check", "run.yaml", "--tokens", "0", "--save", "x.npz"], "say which with --policy"),
         (["backends", "--device", "tpu"], "--device is 'tpu'; it must be auto, cpu or cuda"),
         (["memory", "llama", "h100"], "model is 'llama'; no profile is called so"),
         (["calibrate", "--tables", "h300"], "gpu is 'h300'; there are tables for a100"),
