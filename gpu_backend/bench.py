@@ -81,7 +81,7 @@ class Bench:
                 rows.append(self._prefill([(new, hit)], peak, report))
         return {
             "backend": self.backend.name,
-            "device": parts._device(),
+            "device": parts.device_name(),
             "dtype": self.dtype,
             "torch": torch.__version__,
             "tflops": peak / 1e12,
@@ -115,7 +115,7 @@ class Bench:
         return _row("prefill", f"{new} new after {hit}", taken, flops / taken, peak, report)
 
     def _attend(self, rows: Rows) -> float:
-        batch = Batch.of(self.timer._metadata(rows), self.device)
+        batch = Batch.of(self.timer.metadata(rows), self.device)
         s = self.sizes.shape
         queries = torch.randn(batch.num_actual_tokens, s.num_heads, s.head_dim, device=self.device)
         queries = queries.to(self.type)

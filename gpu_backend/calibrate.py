@@ -57,7 +57,7 @@ class Calibration:
         )
         prefill, decode = self._prefill_attention(peak), self._decode_attention(bandwidth)
         report(f"attention: prefill {prefill:.2f} of peak, decode {decode:.2f} of bandwidth")
-        device, versions = self._device(), f"torch {torch.__version__}, {self.backend.name}"
+        device, versions = self.device_name(), f"torch {torch.__version__}, {self.backend.name}"
         profile = GpuProfile(
             source=f"measured on {device} by `kvsim gpu calibrate`, {_today()}, {versions}",
             tflops=peak / 1e12,
@@ -155,7 +155,7 @@ class Calibration:
 
     def _attention(self, rows: Rows) -> float:
         """Seconds of one layer's attention."""
-        batch = Batch.of(self.timer._metadata(rows), self.device)
+        batch = Batch.of(self.timer.metadata(rows), self.device)
         shape = self.plan.shape
         queries = self._random(batch.num_actual_tokens, shape.num_heads, shape.head_dim)
         layers, cache = cycle(range(shape.num_layers)), self.timer.cache
@@ -187,7 +187,8 @@ class Calibration:
     def _random(self, *shape: int) -> Any:
         return torch.randn(*shape, device=self.device).to(self.type)
 
-    def _device(self) -> str:
+    def device_name(self) -> str:
+        """What this runs on."""
         if self.device == "cuda":
             return str(torch.cuda.get_device_name())
         return (

@@ -52,7 +52,7 @@ class StepTimer:
 
     def step(self, rows: Rows) -> Any:
         """The computation of a step, to be called."""
-        batch = Batch.of(self._metadata(rows), self.device)
+        batch = Batch.of(self.metadata(rows), self.device)
         num_tokens = batch.num_actual_tokens
         tokens = torch.arange(2 * num_tokens, device=self.device).reshape(-1, 2)
         tokens = tokens % self.shape.vocab_size
@@ -69,7 +69,7 @@ class StepTimer:
 
         return work
 
-    def _metadata(self, rows: Rows) -> Any:
+    def metadata(self, rows: Rows) -> Any:
         """Every row gets blocks of its own, one behind the other, as far as there are any."""
         first, made = 1, []
         for scheduled, computed in rows:
