@@ -21,7 +21,9 @@ def goldens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recordings, unpacked: `goldens / "v0.33.0" / "h01_design_doc_example.json"`."""
     folder = tmp_path_factory.mktemp("goldens")  # one per xdist worker
     with tarfile.open(TESTS / "goldens" / "goldens.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python >= 3.11.4
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder)
     return folder
 
 

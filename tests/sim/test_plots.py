@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,10 +198,14 @@ def test_labels_are_moved_apart() -> None:
 def test_figures_do_not_pile_up(busy_run: MakeRun) -> None:
     """Case L8: there is no registry to close; matplotlib itself remembers the last one drawn."""
     run = busy_run("lru", num_requests=20)
+    figures = []
     for _ in range(5):
-        plots.latency_cdf(run).figure.draw_without_rendering()
+        figure = plots.latency_cdf(run).figure
+        figure.draw_without_rendering()
+        figures.append(weakref.ref(figure))
+        del figure
     gc.collect()
-    assert sum(isinstance(thing, Figure) for thing in gc.get_objects()) <= 1
+    assert sum(figure() is not None for figure in figures) <= 1
 
 
 def test_no_style_is_changed(busy_run: MakeRun) -> None:
