@@ -353,7 +353,7 @@ def test_every_manager_keeps_its_contract(name):
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "learned"])
 def test_every_policy_keeps_its_contract(name):
     """All policies that have a short name pass (`learned` in its own tests: it needs torch)."""
-    check_eviction_policy(name, seconds=4, hints=HINTS)
+    check_eviction_policy(name, seconds=2, hints=HINTS)
 
 
 def test_other_ways_to_name_what_is_checked():
