@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from policies.lru import LRU
 from policies.reference import ReferenceBlockManager
 from policies.reuse_examples import Examples
 from policies.vllm import VLLMBlockManager
+from sim import run
 from sim.errors import ConfigError
 from sim.keys import SegmentKeys
 from sim.replay import replay
@@ -149,3 +152,15 @@ def test_on_mooncake(trace, num_blocks, gain, kvsim_data):
         replay(manager, requests, hits=hits)
         found[type(policy)] = sum(hit for hit in hits[num_first:] if hit > 0)
     assert found[Learned] >= gain * found[LRU]
+
+
+@pytest.mark.slow
+def test_its_question_is_answered(kvsim_data, monkeypatch):
+    """configs/questions/learned.yaml at one size: LRU < S3-FIFO < learned < MIN, by the rest."""
+    monkeypatch.setenv("KVSIM_DATA", str(kvsim_data))
+    config = Path(__file__).parents[2] / "configs" / "questions" / "learned.yaml"
+    table = run(config, overrides=["sweep.cache.num_blocks=[2000]"]).summary.set_index("policy")
+    rates = [table.loc[name, "hit_rate"] for name in ("lru", "s3fifo", "learned", "MIN")]
+    assert rates == sorted(rates)
+    assert table.loc["learned", "hit_rate"] > 1.4 * table.loc["lru", "hit_rate"]
+    assert (table["num_requests"] == 12_031 - 3_609).all()
