@@ -76,6 +76,7 @@ class VLLMBlockManager(SpanBooks):
         self.max_model_len = max_model_len
         self.watermark_blocks = int(watermark * num_blocks)
         self.leaf_only = victims == "leaf"
+        self.free_order = free_order
         self.events = events
         self.num_evicted_blocks = 0
 

@@ -145,6 +145,9 @@ def _add_replay(commands: Any) -> None:
     _add_manager_options(replay)
     replay.add_argument("--decode", action="store_true", help="answers occupy blocks too")
     replay.add_argument("--json", action="store_true", help="print one JSON object")
+    state = replay.add_mutually_exclusive_group()
+    state.add_argument("--save-state", metavar="FILE", type=Path, help="keep what is cached then")
+    state.add_argument("--load-state", metavar="FILE", type=Path, help="begin with what was kept")
 
 
 def _add_trace_options(command: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sim.cache import BlockManager
     from sim.names import Kind
     from sim.replay import ReplayResult
+    from sim.saved_state import StateFile
     from sim.workload import Workload
 
 
@@ -52,11 +53,17 @@ def replay(arguments: Namespace) -> int:
     from sim.console import progress
     from sim.needs import prepare
     from sim.replay import replay
+    from sim.warm_start import Before
 
     workload = _trace(arguments)
     manager = _manager(arguments, workload.block_size)
+    state = _state(arguments, manager)
+    if arguments.save_state:
+        workload = Before(workload)
     prepare(manager, workload)
     print_notes(workload)
+    if arguments.load_state and state:
+        state.restore()
     done = 0
     with progress("replay", len(workload)) as advance:
 
@@ -66,8 +73,18 @@ def replay(arguments: Namespace) -> int:
             done = num_requests
 
         result = replay(manager, workload, decode=arguments.decode, on_progress=on_progress)
+    if arguments.save_state and state:
+        state.save()
     _print_replay(result, as_json=arguments.json, has_content=workload.has_content)
     return 0
+
+
+def _state(arguments: Namespace, manager: BlockManager) -> StateFile | None:
+    """The file that the state of *manager* is kept in or comes from, if one is named."""
+    from sim.saved_state import StateFile
+
+    path = arguments.save_state or arguments.load_state
+    return StateFile(path, manager) if path else None
 
 
 def _trace(arguments: Namespace) -> Workload:

@@ -27,7 +27,7 @@ from sim.replay_record import record_replay
 from sim.reuse import admission_times, reusable_tokens
 from sim.scheduler import SchedulerConfig
 from sim.source import Source, default_name, read
-from sim.warm_start import Before, warm_up
+from sim.warm_start import SAVED, Before, Saved, warm_up
 from sim.wishes import Mode, bounds_wanted, evictions_wanted, lru_label
 from sim.workload import Workload
 from sim.workload_cache import WorkloadCache
@@ -122,7 +122,7 @@ class Experiment:
         if policy is not None and policy.needs:
             with labelled(label):
                 check_needs(manager, self.workload_of(manager.block_size))
-                if (warm := self.warm_start_of(manager.block_size)) is not None:
+                if isinstance(warm := self.warm_start_of(manager.block_size), Before):
                     check_needs(manager, warm)
         return manager
 
@@ -157,8 +157,10 @@ class Experiment:
         manager = engine.manager
         workload = self.workload_of(manager.block_size)
         warm = self.warm_start_of(manager.block_size)
-        prepare(manager, workload, warm)
-        if warm is not None:
+        prepare(manager, workload, warm if isinstance(warm, Before) else None)
+        if isinstance(warm, Saved):
+            warm.restore(manager)
+        elif warm is not None:
             warm_up(manager, warm, decode=self.decode)
         if self.mode == "engine":
             record = engine.run(workload)
@@ -212,10 +214,13 @@ class Experiment:
         """The requests for managers with this block size."""
         return self._built(self.workload_plan(block_size), "workload", block_size)
 
-    def warm_start_of(self, block_size: int) -> Before | None:
-        """What is served before them, if anything is."""
+    def warm_start_of(self, block_size: int) -> Before | Saved | None:
+        """What is served before them, or was and is restored; None for nothing."""
         made = self.warm_start_plan(block_size)
-        return None if made is None else Before(self._built(made, "warm_start", block_size))
+        if made is None:
+            return None
+        built = self._built(made, "warm_start", block_size)
+        return built if isinstance(built, Saved) else Before(built)
 
     def workload_plan(self, block_size: int) -> Plan | Ready:
         """What the requests for managers with this block size are made from."""
@@ -232,11 +237,14 @@ class Experiment:
         return self._requests_plan("warm_start", block_size)
 
     def _requests_plan(self, section: str, block_size: int) -> Plan | Ready | None:
-        if self.config.data.get(section) is None:
+        spec = self.config.data.get(section)
+        if spec is None:
             return None
+        if section == "warm_start" and isinstance(spec, Mapping) and spec.get("use") == "saved":
+            spec = {**spec, "use": SAVED}
         return plan(
             "workload",
-            self.config.data[section],
+            spec,
             known={"block_size": block_size, "seed": self.seed},
             where=self.config.root / section,
             known_where=self.config.root / "cache",

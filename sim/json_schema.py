@@ -25,7 +25,7 @@ TEXTS = {
     "seeds": "Run everything with each of these seeds.",
     "sweep": "Dotted paths and their values: {cache.num_blocks: [2000, 4000]}.",
     "evictions": "Note when blocks are evicted and wanted again (only without a clock).",
-    "warm_start": "A workload that is served before the run begins, so that it finds a warm cache.",
+    "warm_start": "A workload that is served before the run begins, or a saved state of the cache.",
     "bounds": "Compute MIN and a cache without limit beside every run.",
 }
 
@@ -48,7 +48,7 @@ def json_schema() -> Json:
         "engine": _engine(),
         "latency": _object("latency"),
         "workload": _object("workload"),
-        "warm_start": _object("workload"),
+        "warm_start": {"anyOf": [_object("workload"), _saved()]},
         "policies": {"type": "object", "additionalProperties": _object("manager")},
         "report": _report(),
     }
@@ -66,6 +66,17 @@ def json_schema() -> Json:
             "policy": _object_of("policy"),
             **{kind: _object_of(kind) for kind in ("latency", "workload", "manager")},
         },
+    }
+
+
+def _saved() -> Json:
+    """The state of a manager in a file (`sim.warm_start.Saved`)."""
+    known = {"use": {"const": "saved"}, "path": {"type": "string"}}
+    return {
+        "type": "object",
+        "required": ["use", "path"],
+        "additionalProperties": False,
+        "properties": known,
     }
 
 

@@ -1,4 +1,4 @@
-"""A run that does not begin with an empty cache: requests are served before its clock starts."""
+"""A run that does not begin with an empty cache: what was served before its clock starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,32 @@ from pathlib import Path
 
 from sim.cache import BlockManager
 from sim.request import Request
+from sim.saved_state import StateFile, block_size_of
 from sim.workload import Workload
+
+SAVED = "sim.warm_start:Saved"
+"""What `use: saved` stands for in `warm_start`."""
+
+
+class Saved(Workload):
+    """The state in *path*, which `kvsim replay --save-state` wrote: no requests, only their cache.
+
+    ConfigError if *path* holds none.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        self.block_size = block_size_of(self.path)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def restore(self, manager: BlockManager) -> None:
+        """Give *manager*, which is empty, the state; time goes on at 0."""
+        StateFile(self.path, manager).restore()
 
 
 class Before(Workload):
@@ -16,6 +41,7 @@ class Before(Workload):
     def __init__(self, of: Workload) -> None:
         self.of = of
         self.block_size, self.hints, self.notes = of.block_size, of.hints, of.notes
+        self.has_content = of.has_content
         self._end = max((request.arrival_time for request in of), default=0.0)
 
     @property
@@ -36,8 +62,7 @@ def warm_up(manager: BlockManager, before: Before, *, decode: bool) -> None:
     """Serve *before* one request at a time; what *manager* then holds is where a run begins.
 
     Nothing of it is counted: evictions are counted from here on. This brings every manager and
-    policy into a state that it can reach, with its counters, ghosts and queues, which no list of
-    cached blocks could restore.
+    policy into a state that it can reach, with its counters, ghosts and queues.
     """
     for request in before:
         num_answer = request.max_tokens - 1 if decode else 0
