@@ -31,6 +31,8 @@ def rows(settings: Settings) -> Iterator[Row | str]:
     by_spans = [name for name in POLICIES if name not in ("lru", "learned")]
     single = [name for name in by_spans if _policy(name).max_span]
     by_spans = [name for name in by_spans if name not in single]
+    if settings.quick:
+        by_spans, single = by_spans[:2], single[:1]
     for name in ("lru", *by_spans):
         yield in_fresh_process(name, "spans", replayed, settings, name, settings.repetitions)
     yield in_fresh_process(CURVE, "spans", curve, settings)
