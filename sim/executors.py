@@ -67,6 +67,9 @@ def failure(error: BaseException) -> Failure:
     return Failure(" ".join(line.split()), "".join(traceback.format_exception(error)), error)
 
 
+AHEAD = 1  # units that wait for a worker, so that none waits for this process
+
+
 class Serial:
     """One unit after the other, in this process."""
 
@@ -126,7 +129,7 @@ class Processes:
         running: dict[Future[Failure | None], Unit] = {}
         try:
             while (queue or running) and not lost:
-                while queue and len(running) < jobs:
+                while queue and len(running) < jobs + AHEAD:
                     unit = queue.popleft()
                     if store.has(unit):  # finished just before its pool went down
                         yield unit, None

@@ -143,12 +143,14 @@ class Study:
         units = self.units()
         store = RunStore(folder)
         with store.locked():
-            failed = self._compute(store, units, on_progress, executor or Serial(self.workloads))
+            outcomes: dict[str, Outcome] = {}
+            chosen = executor or Serial(self.workloads)
+            failed = self._compute(store, units, on_progress, chosen, outcomes)
             jobs = [job for job in self.jobs() if job.unit.key not in failed]
             jobs = [job for job in jobs if not job.bounds or job.bounds.key not in failed]
             results = None
             if jobs:
-                results = assemble(jobs, _reading(store, jobs), self.first.report)
+                results = assemble(jobs, _reading(store, jobs, outcomes), self.first.report)
                 write_study(self, results, folder)
             if not failed:
                 store.keep_only(units)
@@ -163,8 +165,12 @@ class Study:
         units: list[Unit],
         on_progress: OnProgress | None,
         executor: Executor,
+        outcomes: dict[str, Outcome],
     ) -> dict[str, Failure]:
-        """Compute what *store* lacks; the failures by key."""
+        """Compute what *store* lacks; the failures by key. *outcomes* gains the rest, read back.
+
+        They are read while others are computed.
+        """
         missing = [unit for unit in units if not store.has(unit)]
         number = len(units) - len(missing)
 
@@ -179,6 +185,8 @@ class Study:
             if why is not None:
                 failed[unit.key] = why
                 store.put_failure(unit, why.text)
+            else:
+                outcomes[unit.key] = store.get(unit)
         return failed
 
     def resolved(self) -> dict[str, Any]:
@@ -202,10 +210,12 @@ class Study:
         return words
 
 
-def _reading(store: RunStore, jobs: Iterable[Job]) -> Callable[[str], Outcome]:
-    """Outcomes by key, from the folder: new ones and earlier ones have the same way."""
+def _reading(
+    store: RunStore, jobs: Iterable[Job], outcomes: Mapping[str, Outcome]
+) -> Callable[[str], Outcome]:
+    """Outcomes by key: *outcomes*, and from the folder what earlier runs have left."""
     units: Mapping[str, Unit] = {u.key: u for j in jobs for u in (j.unit, j.bounds) if u}
-    return lambda key: store.get(units[key])
+    return lambda key: outcomes[key] if key in outcomes else store.get(units[key])
 
 
 def _failed(
