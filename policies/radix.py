@@ -316,6 +316,11 @@ class RadixBlockManager(BlockManager):
         table = self._tables.get(request_id)
         return (table.num_stored or None) if table else None
 
+    def num_cached_of(self, request: Request) -> int:
+        """The hit: leaves go first, so nothing is cached behind a gap."""
+        is_read = self.enable_caching and not request.skip_reading_prefix_cache
+        return self.get_computed_blocks(request).num_tokens if is_read else -1
+
     def copies(self, key: Hashable) -> list[BlockState]:
         for node in self._tree:
             if any(node.key(i) == key for i in range(node.num_blocks)):

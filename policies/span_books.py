@@ -8,6 +8,7 @@ from typing import cast
 from policies.prefix_tree import Node, PrefixTree
 from policies.table import Table
 from sim.cache import BlockManager, BlockState, EvictionPolicy, Span
+from sim.keys import BlockKeys
 
 
 class SpanBooks(BlockManager):
@@ -55,6 +56,22 @@ class SpanBooks(BlockManager):
     def num_stored_blocks(self, request_id: int | str) -> int | None:
         table = self._tables.get(request_id)
         return (table.num_stored or None) if table else None
+
+    def _num_cached(self, keys: BlockKeys, stop: int) -> int:
+        position = num_cached = 0
+        children = self._tree.root.children
+        while position < stop and children:
+            node = children.get(keys[position])
+            if node is None:
+                break
+            end = position + node.num_blocks
+            num_equal = keys.common(node.keys, position, min(end, stop))
+            num_cached += num_equal if node.copies else 0
+            position += num_equal
+            if position < end:
+                break
+            children = node.children
+        return num_cached
 
     def copies(self, key: Hashable) -> list[BlockState]:
         try:

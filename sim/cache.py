@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from sim.keys import BlockKeys
 from sim.request import Request
 
 
@@ -317,6 +318,20 @@ class BlockManager(Pool):
         0 for managers in which that cannot happen.
         """
         return 0
+
+    def num_cached_of(self, request: Request) -> int:
+        """Tokens of the prompt that are cached, findable or not, as far as they might be hit.
+
+        What exceeds the hit is behind a gap. -1: nothing is looked up for *request*.
+        """
+        if not self.enable_caching or request.skip_reading_prefix_cache:
+            return -1
+        stop = (request.num_prompt_tokens - 1) // self.block_size
+        return self._num_cached(request.keys, stop) * self.block_size
+
+    def _num_cached(self, keys: BlockKeys, stop: int) -> int:
+        """How many of the first *stop* blocks are cached, findable or not."""
+        return sum(bool(self.copies(keys[i])) for i in range(stop))
 
     @property
     def usage(self) -> float:

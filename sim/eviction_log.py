@@ -46,13 +46,15 @@ class EvictionLog:
 
     `rows` has one list per column of `EVICTIONS`, `gaps` a pair (seconds between two uses, number
     of blocks) for every hit. *num_orphans_wanted*: blocks that were computed again although they
-    were there, since one before them was not. ConfigError if the manager has no policy to watch.
+    were there, since one before them was not; *num_orphans* by the last request. ConfigError if the
+    manager has no policy to watch.
     """
 
     manager: BlockManager
     rows: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in EVICTIONS})
     gaps: list[tuple[float, int]] = field(default_factory=list)
     num_orphans_wanted: int = 0
+    num_orphans: int = 0
     _lives: dict[Span, _Life] = field(default_factory=dict)
     _gone: dict[Hashable, tuple[int, BlockKeys, int, int]] = field(default_factory=dict)
     _now: float = 0.0
@@ -89,7 +91,8 @@ class EvictionLog:
         if num_hit is not None:
             size = self.manager.block_size
             stop = min(num_known, (request.num_prompt_tokens - 1) // size)
-            self._return(request.keys, num_hit // size, stop)
+            self.num_orphans = self._return(request.keys, num_hit // size, stop)
+            self.num_orphans_wanted += self.num_orphans
         return num_hit
 
     # What happens to spans
@@ -140,12 +143,16 @@ class EvictionLog:
         if not span.num_blocks:
             del self._lives[span]
 
-    def _return(self, keys: BlockKeys, position: int, stop: int) -> None:
-        """Blocks *position* to *stop* - 1 were computed again: find out who evicted them."""
+    def _return(self, keys: BlockKeys, position: int, stop: int) -> int:
+        """Blocks *position* to *stop* - 1 were computed again: find out who evicted them.
+
+        How many of them were not evicted.
+        """
+        num_orphans = 0
         while position < stop:
             found = self._gone.pop(keys[position], None)
             if found is None:  # still there, but not findable: an orphan
-                self.num_orphans_wanted += 1
+                num_orphans += 1
                 position += 1
                 continue
             row, others, start, num_blocks = found
@@ -157,3 +164,4 @@ class EvictionLog:
             if num_back < num_blocks:  # the rest is still gone
                 rest = start + num_back
                 self._gone[others[rest]] = (row, others, rest, num_blocks - num_back)
+        return num_orphans

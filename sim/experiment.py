@@ -24,7 +24,7 @@ from sim.needs import check_needs, policy_of, prepare
 from sim.parameters import checked
 from sim.place import blamed
 from sim.replay_record import record_replay
-from sim.reuse import admission_times, reusable_tokens
+from sim.reuse import reuse
 from sim.scheduler import SchedulerConfig
 from sim.source import Source, default_name, read
 from sim.warm_start import SAVED, Before, Saved, warm_up
@@ -166,9 +166,7 @@ class Experiment:
             record = engine.run(workload)
         else:
             record = record_replay(manager, workload, decode=self.decode)
-        record.requests["num_reusable_tokens"] = reusable_tokens(
-            workload, admission_times(record.requests), decode=self.decode, before=warm or ()
-        )
+        record.requests |= reuse(workload, record.requests, decode=self.decode, before=warm or ())
         settings = {
             "kv_bytes_per_token": self.cache["kv_bytes_per_token"],
             "block_size": manager.block_size,

@@ -13,7 +13,7 @@ import pandas as pd
 from sim.cache import BlockManager
 from sim.eviction_log import EVICTIONS, EvictionLog
 from sim.footprint import prompt, with_answer
-from sim.misses import CLASSES, by_request
+from sim.misses import ALWAYS, CLASSES, by_request
 from sim.needs import prepare
 from sim.parts import Parts
 from sim.request import Request
@@ -108,7 +108,9 @@ class Explanation:
         shares = self.shares()
         yield f"requests           {len(self.requests):,}"
         yield "prompt tokens      " + ", ".join(
-            f"{name.replace('_', ' ')} {share:.1%}" for name, share in shares.items()
+            f"{name.replace('_', ' ')} {share:.1%}"
+            for name, share in shares.items()
+            if share or name in ALWAYS
         )
         table = self.evictions
         blocks = table["num_blocks"].to_numpy()
@@ -154,23 +156,27 @@ def explain(manager: BlockManager, workload: Workload, *, decode: bool = False) 
     prepare(manager, workload)
     log = EvictionLog(manager)
     footprint = with_answer if decode else prompt
-    parts = Parts()
+    parts, anyone = Parts(), Parts()
     rows: list[tuple[Any, ...]] = []
     requests = list(workload)
     size = manager.block_size
     for request in requests:
-        stored = footprint(request)
-        num_full = request.num_prompt_tokens // size
-        num_known = min(parts.add(request.keys, max(stored.num_stored, num_full)), num_full)
         num_slots = request.num_prompt_tokens + (request.max_tokens - 1 if decode else 0)
         if num_slots > manager.num_blocks * size:
             continue
+        num_full = request.num_prompt_tokens // size
+        length = max(footprint(request).num_stored, num_full)
+        num_known = min(parts.add(request.keys, length), num_full)
+        num_anywhere = anyone.add(request.keys.shared or request.keys, length)
+        num_isolated = min(num_anywhere, (request.num_prompt_tokens - 1) // size) - num_known
+        is_read = manager.enable_caching and not request.skip_reading_prefix_cache
         num_hit = log.serve(request, num_slots, num_known)
         if num_hit is not None:
-            rows.append((*_about(request), num_hit, num_known * size))
+            orphans = log.num_orphans * size if is_read else -1
+            counts = num_known * size, orphans, max(0, num_isolated) * size, 0
+            rows.append((*_about(request), num_hit, *counts))
     manager.check()
-    names = ("request_id", "session", "num_prompt_tokens", "num_cached_tokens")
-    table = pd.DataFrame(rows, columns=[*names, "num_reusable_tokens"])
+    table = pd.DataFrame(rows, columns=COLUMNS)
     evictions = {name: pd.Series(log.rows[name], dtype=kind) for name, kind in EVICTIONS.items()}
     return Explanation(
         requests=pd.concat([table, by_request(table, size)], axis=1),
@@ -182,6 +188,12 @@ def explain(manager: BlockManager, workload: Workload, *, decode: bool = False) 
         num_orphaned=manager.num_orphaned_blocks,
         num_orphans_wanted=log.num_orphans_wanted,
     )
+
+
+COLUMNS = (
+    *("request_id", "session", "num_prompt_tokens", "num_cached_tokens", "num_reusable_tokens"),
+    *("num_orphan_tokens", "num_isolated_tokens", "num_pending_tokens"),
+)
 
 
 def _about(request: Request) -> tuple[Any, ...]:

@@ -36,6 +36,14 @@ class BlockKeys(ABC):
         """Blocks from this one on belong to this request alone, whatever others hold; or None."""
         return None
 
+    @property
+    def shared(self) -> BlockKeys | None:
+        """The same content as if nothing isolated it (salt, LoRA, tenant).
+
+        None if nothing does, or if the keys do not know.
+        """
+        return None
+
     @abstractmethod
     def __len__(self) -> int:
         """How many full blocks the prompt and the whole answer have."""
@@ -212,6 +220,13 @@ class TokenKeys(BlockKeys):
         self.lora = (sys.intern(lora[0]), sys.intern(lora[1])) if lora else None
         self.images = [replace(i, identifier=sys.intern(i.identifier)) for i in images]
         self.salt = sys.intern(salt) if salt else None
+
+    @property
+    def shared(self) -> TokenKeys | None:
+        if self.lora is None and self.salt is None:
+            return None
+        function, images = self.hash_function, self.images
+        return TokenKeys(self._ids, self.block_size, hash_function=function, images=images)
 
     def append(self, token_ids: Sequence[int]) -> None:
         """Add sampled tokens at the end."""

@@ -6,29 +6,38 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from sim.misses import CLASSES, attribution
+from sim.misses import ALWAYS, CLASSES, attribution
 from sim.results import Results
 from sim.style import LEGEND, ON_COLOR, dress, legible, new_figure
 from sim.sweep_plots import word
 
 MISS_COLORS = {
     "hit": "#0072B2",
-    "lost": "#D55E00",
+    "evicted": "#D55E00",
+    "orphan": "#8C3B00",
+    "not_computed": "#CC79A7",
+    "not_looked_up": "#F0A673",
     "last_token": "#E69F00",
     "partial": "#B8BFC5",
+    "isolation": "#009E73",
     "compulsory": "#E4E8EB",
 }
+DARK = ("hit", "evicted", "orphan", "isolation")
 MISS_LABELS = {
     "hit": "hit",
-    "lost": "lost (was cached before)",
+    "evicted": "evicted before reuse",
+    "orphan": "orphan (cached behind a gap)",
+    "not_computed": "not yet computed",
+    "not_looked_up": "not looked up",
     "last_token": "last-token rule",
     "partial": "partial block",
+    "isolation": "isolation (other salt, LoRA or tenant)",
     "compulsory": "new content",
 }
 
 
 def misses(results: Results, ax: Axes | None = None) -> Axes:
-    """What became of every prompt token, one bar per run: hit, lost, or why it could not be hit."""
+    """What became of every prompt token, one bar per run: hit, or why it was not."""
     table = attribution(results)
     shares = table[list(CLASSES)].div(table[list(CLASSES)].sum(axis=1).clip(lower=1), axis=0)
     varied = [name for name in results.axes if table[name].nunique() > 1]
@@ -40,12 +49,12 @@ def misses(results: Results, ax: Axes | None = None) -> Axes:
         ax = new_figure(7.5, 1.7 + 0.34 * len(table)).add_subplot()
     left = np.zeros(len(table))
     places = np.arange(len(table))
-    for name in CLASSES:
+    for name in [n for n in CLASSES if n in ALWAYS or table[n].any()]:
         share = shares[name].to_numpy()
         ax.barh(places, share, 0.68, left, color=MISS_COLORS[name], label=MISS_LABELS[name])
         for place, width in enumerate(share):
             if width > 0.06:
-                color = "white" if name in ("hit", "lost") else ON_COLOR
+                color = "white" if name in DARK else ON_COLOR
                 middle = left[place] + width / 2
                 ax.text(
                     middle, place, f"{width:.0%}", ha="center", va="center", fontsize=8, color=color

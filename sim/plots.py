@@ -26,6 +26,7 @@ from sim.gain_plot import gain as gain
 from sim.latency_plot import LATENCY_TITLES, runs
 from sim.latency_plot import latency_cdf as latency_cdf
 from sim.miss_plot import misses as misses
+from sim.misses import is_known
 from sim.mrc_plot import hit_rate_curve as hit_rate_curve
 from sim.results import Results
 from sim.style import (
@@ -222,7 +223,7 @@ def pictures(results: Results, names: Collection[str] | None = None) -> Iterator
             draw["latency_by_size"] = partial(latency_by_size, results)
         if results.summary["policy"].nunique() > 1:
             draw["gain"] = partial(gain, results)
-    if "num_reusable_tokens" in results.requests and len(near.requests):
+    if is_known(results) and len(near.requests):
         draw["misses"] = partial(misses, near)
     if "eviction_idle_p50" in near.summary:
         draw["eviction_age"] = partial(eviction_age, near)

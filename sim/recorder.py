@@ -132,6 +132,7 @@ _REQUEST_FIELDS = (
     "first_token_time",
     "finish_time",
     "num_preemptions",
+    "num_orphan_tokens",
 )
 
 

@@ -59,6 +59,7 @@ def replay(
     decode: bool = False,
     on_progress: Callable[[int], None] | None = None,
     hits: list[int] | None = None,
+    cached: list[int] | None = None,
 ) -> ReplayResult:
     """Serve *requests* one after the other with *manager*, and count what was hit.
 
@@ -66,7 +67,8 @@ def replay(
     gets slots too, all but its last token, which no engine stores. Requests come out as they went
     in. A request with more slots than the whole pool is refused: it changes nothing. *on_progress*
     is called with the number of requests done, now and then and at the end. *hits* gains the hit
-    tokens of every request, -1 where it was refused.
+    tokens of every request, -1 where it was refused; *cached* what
+    `BlockManager.num_cached_of` says before it is served.
 
     ConfigError if a request's keys are for blocks of another size than the manager's.
     """
@@ -82,6 +84,8 @@ def replay(
         num_requests += 1
         num_prompt = request.num_prompt_tokens
         num_answer = request.max_tokens - 1 if decode else 0
+        if cached is not None:
+            cached.append(manager.num_cached_of(request))
         if num_prompt + num_answer > num_slots:
             refused += 1
             if hits is not None:

@@ -22,10 +22,12 @@ def record_replay(manager: BlockManager, workload: Workload, *, decode: bool) ->
     """Serve *workload* one request at a time, with *decode* the answers too, and record it."""
     requests = list(workload)
     hits: list[int] = []
+    cached: list[int] = []
     sampled = _Samples(manager, requests)
-    replay(manager, requests, decode=decode, on_progress=sampled.note, hits=hits)
-    for request, num_hit in zip(requests, hits, strict=True):
+    replay(manager, requests, decode=decode, on_progress=sampled.note, hits=hits, cached=cached)
+    for request, num_hit, num_cached in zip(requests, hits, cached, strict=True):
         request.num_cached_tokens = num_hit
+        request.num_orphan_tokens = max(0, num_cached - num_hit) if num_cached >= 0 else -1
         if num_hit < 0:
             request.status, request.reason = RequestStatus.REFUSED, NO_ROOM
             continue

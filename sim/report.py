@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 
 from sim import plots
 from sim.findings import Findings
+from sim.misses import is_known
 from sim.report_source import lru_of, offline_of, text_of
 from sim.results import Results
 from sim.run_folder import CONFIG, VERSIONS
@@ -169,7 +170,7 @@ def figures(found: Findings) -> Iterator[Figure]:
             drawn.append(("gain", gain, GAIN.format(found.baseline)))
         if has_clock:
             drawn.append(("latency_by_size", partial(plots.latency_by_size, results), LATENCY))
-    if "num_reusable_tokens" in near.requests and len(near.requests):
+    if is_known(near) and len(near.requests):
         drawn.append(("misses", partial(plots.misses, near), MISSES.format(place)))
     if "eviction_idle_p50" in near.summary:
         drawn.append(("eviction_age", partial(plots.eviction_age, near), AGE.format(place)))
@@ -195,8 +196,8 @@ GAIN = (
 )
 LATENCY = "How long users wait for the first token: hits shorten the median first, the tail last."
 MISSES = (
-    "Only the orange part{0} can be won by a better policy or more memory; grey is content that no "
-    "cache had seen before."
+    "The orange part, content that was evicted before it came back{0}, can be won by a better "
+    "policy or more memory; grey is content that no cache had seen before."
 )
 AGE = (
     "Content is idle this long before it is evicted{0}; where the orange lies left of the blue, it "

@@ -50,6 +50,7 @@ class Request:
     num_output_tokens: int = field(default=0, init=False)
     num_computed_tokens: int = field(default=0, init=False)
     num_cached_tokens: int = field(default=-1, init=False)  # hit at the first admission, -1 before
+    num_orphan_tokens: int = field(default=0, init=False)  # cached then, behind a gap; -1: unread
     num_preemptions: int = field(default=0, init=False)
     first_scheduled_time: float = field(default=math.nan, init=False)
     first_token_time: float = field(default=math.nan, init=False)

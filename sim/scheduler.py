@@ -222,6 +222,8 @@ class Scheduler:
             if num_tokens > budget and not config.enable_chunked_prefill:
                 return
             num_tokens = min(num_tokens, budget)
+            if request.num_cached_tokens < 0:
+                self._note_orphans(request, hit)
             allocation = self.manager.allocate_slots(
                 request,
                 num_tokens,
@@ -255,6 +257,11 @@ class Scheduler:
             if step.stats is None:
                 step.stats = PrefixCacheStats()
             step.stats.record(request, hit.num_tokens)
+
+    def _note_orphans(self, request: Request, hit: Hit) -> None:
+        """Note what is cached but cannot be hit, before memory is given out."""
+        cached = self.manager.num_cached_of(request)
+        request.num_orphan_tokens = max(0, cached - hit.num_tokens) if cached >= 0 else -1
 
     @staticmethod
     def _admit(request: Request, hit: Hit, now: float) -> None:

@@ -195,7 +195,7 @@ class Tenants(Transform):
                 tenants[session] = min(drawn, self.num_tenants - 1)
             tenant = tenants[session]
             request.hints = {**(request.hints or {}), "tenant": tenant}
-            request.keys = ScopedKeys(request.keys, ("tenant", tenant))
+            request.keys = ScopedKeys(request.keys, ("tenant", tenant), is_salt=True)
             yield request
 
 
@@ -222,7 +222,8 @@ def _moved(request: Request, move: Callable[[float], float]) -> Request:
 
 def _divided(keys: BlockKeys, block_size: int) -> BlockKeys:
     if isinstance(keys, ScopedKeys):
-        return ScopedKeys(_divided(keys.keys, block_size), keys.scope)
+        inner = _divided(keys.keys, block_size)
+        return ScopedKeys(inner, keys.scope, is_salt=keys.is_salt)
     if isinstance(keys, ChunkKeys):
         ids, named = keys.ids, keys.num_prompt_tokens
         return ChunkKeys(ids, keys.chunk_size, block_size, named, keys.num_tokens, keys.output_id)

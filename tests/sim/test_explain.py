@@ -13,9 +13,9 @@ from policies.vllm import VLLMBlockManager
 from sim.build import build
 from sim.cli import main
 from sim.errors import ConfigError
-from sim.explain import NUMBERS, explain, shared_prefixes
+from sim.explain import NUMBERS, Explanation, explain, shared_prefixes
 from sim.keys import ChunkKeys
-from sim.misses import CLASSES
+from sim.misses import CLASSES, LOST
 from sim.replay import replay
 from sim.report import Report
 from sim.request import Request
@@ -41,6 +41,10 @@ class Listed(Workload):
         return len(self.prompts)
 
 
+def lost_tokens(found: Explanation) -> int:
+    return int(found.requests[list(LOST)].to_numpy().sum())
+
+
 def test_regret_by_hand() -> None:
     """4 blocks: A (2 blocks) is evicted by B (4) at 1 s, wanted at 2 s: 2 blocks, 1 s, by A."""
     a, b = ([1, 2, 3], 9, "A"), ([5, 6, 7, 8], 16, "B")
@@ -62,7 +66,7 @@ def test_a_run_that_comes_back_in_parts() -> None:
     found = explain(
         VLLMBlockManager(5, 4, null_block=False), Listed(long, other, short, other, long)
     )
-    assert found.requests["lost"].sum() == 4 * found.evictions["num_recomputed"].sum()
+    assert lost_tokens(found) == 4 * found.evictions["num_recomputed"].sum()
     assert found.evictions["num_recomputed"].max() <= 4
 
 
@@ -76,7 +80,7 @@ def test_the_books_of_tokens_and_blocks_agree(make: Any, decode: bool) -> None:
     plain = replay(make(400), workload, decode=decode)
     assert found.requests["hit"].sum() == plain.hit_tokens
     assert found.evictions["num_blocks"].sum() == plain.evicted_blocks > 0
-    assert found.requests["lost"].sum() == 16 * found.evictions["num_recomputed"].sum()
+    assert lost_tokens(found) == 16 * found.evictions["num_recomputed"].sum()
     assert (found.requests[list(CLASSES)].sum(axis=1) == found.requests["num_prompt_tokens"]).all()
     assert found.gaps["num_blocks"].sum() * 16 == plain.hit_tokens
     assert sum(found.shares().values()) == pytest.approx(1)
@@ -90,7 +94,8 @@ def test_lost_tokens_were_evicted_or_orphaned(eviction: str) -> None:
     spec = {"use": "vllm", "eviction": eviction}
     manager = build("manager", spec, known={"num_blocks": 400, "block_size": 16})
     found = explain(manager, SharedPrefix(num_requests=400, num_prefixes=30, suffix_tokens=64))
-    lost = found.requests["lost"].sum()
+    lost = lost_tokens(found)
+    assert found.requests["orphan"].sum() == 16 * found.num_orphans_wanted
     assert lost == 16 * (found.evictions["num_recomputed"].sum() + found.num_orphans_wanted) > 0
 
 

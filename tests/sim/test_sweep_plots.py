@@ -24,6 +24,8 @@ def sweep(busy_run: Make) -> Results:
                 parts.append(one.relabelled(label, setting))
     results = Results.concat(parts)
     results.requests["num_reusable_tokens"] = results.requests["num_cached_tokens"].clip(0)
+    for name in ("num_isolated_tokens", "num_pending_tokens", "num_orphan_tokens"):
+        results.requests[name] = 0
     return results
 
 
