@@ -21,7 +21,7 @@ from sim.misses import is_known
 from sim.report_source import lru_of, offline_of, text_of
 from sim.results import Results
 from sim.run_folder import CONFIG, VERSIONS
-from sim.summary import headline, known
+from sim.summary import headline, known, with_orphans
 from sim.sweep_plots import axis_words, sweep_axis
 from sim.yaml_text import parse
 
@@ -96,10 +96,10 @@ def tables(found: Findings) -> Iterator[Table]:
     near = found.near if axis is not None else results
     place = found.place()
     title = f"Everything in short, {place}" if place else "Everything in short"
-    short = headline(near.summary)
+    short = with_orphans(headline(near.summary), near.summary)
     if near is not results:
         short = short.drop(columns=[name.rpartition(".")[2] for name in results.axes])
-    yield Table(title, short)
+    yield Table(title, short, ORPHANS if "orphans" in short else "")
     if not found.table.empty:
         yield _comparison(found)
 
@@ -186,6 +186,10 @@ def figures(found: Findings) -> Iterator[Figure]:
         yield Figure(name, draw(), caption)
 
 
+ORPHANS = (
+    "Orphans: the share of the pool that is cached at the end but cannot be hit, since a block "
+    "before it is gone."
+)
 BY_SIZE = (
     "Read upwards: what a policy gains in the same memory; read to the right: what memory gains. "
     "No policy can be above MIN, no memory above the dotted line."

@@ -34,7 +34,8 @@ def summary_row(
 
     Tokens are counted over all requests, whatever became of them. Latencies are in seconds, over
     the requests that have them (see `Results`). `makespan` is from the first arrival to the end of
-    the run; the rates per second divide by it.
+    the run; the rates per second divide by it. `orphan_share`: of the pool at the end, what is
+    cached but cannot be hit, since a block before it is gone.
     """
     counts = requests["status"].value_counts()
     num_finished = int(counts.get("finished", 0))
@@ -55,6 +56,7 @@ def summary_row(
         "preempted_hits": totals["preempted_hits"],
         "num_preemptions": totals["num_preemptions"],
         "num_evicted_blocks": totals["num_evicted_blocks"],
+        "orphan_share": ratio(totals.get("num_orphaned_blocks", nan), totals["num_blocks"]),
     }
     for name in LATENCIES:
         row |= latency_stats(name, requests[name])
@@ -88,6 +90,7 @@ def recount(summary: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
     }
     given = (row["kv_bytes_per_token"], row["hit_rate_window"])
     new = summary_row(str(row["policy"]), requests, totals, *given)
+    new["orphan_share"] = row.get("orphan_share", nan)  # of the whole run
     if isnan(float(row["hit_rate"])):  # nothing was known of hits before either
         new |= dict.fromkeys(HIT_RATES, nan)
     return pd.DataFrame([row | new]).astype({"policy": "string"})
@@ -154,6 +157,13 @@ def headline(summary: pd.DataFrame) -> pd.DataFrame:
         gib = summary["peak_used_bytes"] / GIB
         table["peak (GiB)"] = gib.map(lambda x: known(x, ",.2f"))
     return pd.DataFrame(table)
+
+
+def with_orphans(table: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
+    """*table*, which is `headline` of *summary*, and the orphans if there are any."""
+    if "orphan_share" not in summary or not (summary["orphan_share"] > 0).any():
+        return table
+    return table.assign(orphans=summary["orphan_share"].map(lambda x: known(x, ".2%")))
 
 
 def _plain(value: object) -> str:

@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from policies.fifo import FIFO
+from policies.vllm import VLLMBlockManager
 from sim.cli import main
 from sim.errors import KvsimError
+from sim.experiment import Experiment
 from sim.findings import Findings
+from sim.replay import replay
 from sim.report import Report
 from sim.report_html import html
 from sim.report_text import markdown
@@ -137,6 +141,36 @@ def test_the_page_stands_alone(folder: Path) -> None:
         assert feature in text
     assert text.count("<svg") >= 4
     assert "#22272b" not in text, "ink follows the page"
+
+
+def test_orphans_have_a_column_where_there_are_any(folder: Path, tmp_path: Path) -> None:
+    """Memory that holds what cannot be hit, at the end; a warm-up does not change it."""
+    results = Results.load(folder)
+    shares = results.summary.set_index(["policy", "cache.num_blocks"])["orphan_share"]
+    for num_blocks in (60, 120, 240):
+        manager = VLLMBlockManager(num_blocks, 4, eviction=FIFO())
+        found = replay(manager, Experiment.load(one_point()).workload_of(4))
+        assert shares["fifo", num_blocks] == found.orphaned_blocks / manager.num_blocks
+        assert shares["lru", num_blocks] == 0
+    assert shares.max() > 0
+    assert list(results.after_warmup(100).summary["orphan_share"]) == list(
+        results.summary["orphan_share"]
+    )
+    num_blocks = int(shares["fifo"].idxmax())
+    run(one_point(num_blocks), out=tmp_path / "all")
+    short = Report.of(tmp_path / "all").tables[0]
+    assert short.rows.set_index("policy").loc["fifo", "orphans"] == f"{shares.max():.2%}"
+    assert "cannot be hit" in short.note
+    run({**one_point(num_blocks), "policies": {"lru": "vllm"}}, out=tmp_path / "lru")
+    short = Report.of(tmp_path / "lru").tables[0]
+    assert "orphans" not in short.rows
+    assert not short.note
+
+
+def one_point(num_blocks: int = 120) -> dict[str, Any]:
+    return {k: v for k, v in CONFIG.items() if k != "sweep"} | {
+        "cache": {"num_blocks": num_blocks, "block_size": 4}
+    }
 
 
 def test_every_figure_has_its_sentence(folder: Path) -> None:
