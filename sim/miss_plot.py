@@ -25,13 +25,13 @@ MISS_COLORS = {
 DARK = ("hit", "evicted", "orphan", "isolation")
 MISS_LABELS = {
     "hit": "hit",
-    "evicted": "evicted before reuse",
-    "orphan": "orphan (cached behind a gap)",
-    "not_computed": "not yet computed",
+    "evicted": "evicted",
+    "orphan": "behind a gap",
+    "not_computed": "being computed",
     "not_looked_up": "not looked up",
     "last_token": "last-token rule",
     "partial": "partial block",
-    "isolation": "isolation (other salt, LoRA or tenant)",
+    "isolation": "isolated",
     "compulsory": "new content",
 }
 
@@ -49,7 +49,8 @@ def misses(results: Results, ax: Axes | None = None) -> Axes:
         ax = new_figure(7.5, 1.7 + 0.34 * len(table)).add_subplot()
     left = np.zeros(len(table))
     places = np.arange(len(table))
-    for name in [n for n in CLASSES if n in ALWAYS or table[n].any()]:
+    names = [n for n in CLASSES if n in ALWAYS or table[n].any()]
+    for name in names:
         share = shares[name].to_numpy()
         ax.barh(places, share, 0.68, left, color=MISS_COLORS[name], label=MISS_LABELS[name])
         for place, width in enumerate(share):
@@ -64,7 +65,7 @@ def misses(results: Results, ax: Axes | None = None) -> Axes:
     ax.invert_yaxis()
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    dress(ax, "What became of the prompt tokens", "", pad=26)
+    dress(ax, "What became of the prompt tokens", "", pad=12 + 14 * -(-len(names) // 5))
     ax.grid(False)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5, **{**LEGEND, "fontsize": 8.5})
     return ax
