@@ -1,11 +1,11 @@
 """Every block of a small pool over time: blank, cached, in use, shared.
 
-For looking at, not for long runs. Only managers with block ids (`reference`) can be drawn so.
+For looking at. Only managers with block ids (`reference`) can be drawn so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch, Rectangle
 
+from sim.block_states import COLUMN, IN_USE, SHARED, STATES, block_states, read
 from sim.cache import BlockManager
 from sim.engine import Engine
-from sim.errors import ConfigError
 from sim.request import Request
+from sim.results import Results
 from sim.style import FAINT, INK, LEGEND, dress, new_axes, new_figure
 
-STATES = ("blank", "cached", "in use", "shared")
 COLORS = ("#E4E8EB", "#7FB5D9", "#0B4F7D", "#D55E00")
-BLANK, CACHED, IN_USE, SHARED = range(4)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,36 +51,32 @@ class BlockMap:
 
         engine._sample = noted  # type: ignore[method-assign]
         engine.run(workload)
+        return cls._of(snapshots, times)
+
+    @classmethod
+    def of_run(cls, run: Results) -> BlockMap | None:
+        """What one run noted in its series; None if it did not (`sim.block_states`)."""
+        if COLUMN not in run.series or not len(run.series) or run.series[COLUMN].isna().any():
+            return None
+        return cls._of([read(text) for text in run.series[COLUMN]], list(run.series["time"]))
+
+    @classmethod
+    def _of(cls, snapshots: Sequence[dict[int, int]], times: list[float]) -> BlockMap:
         ids = sorted(snapshots[0])
         states = np.array([[snapshot[i] for snapshot in snapshots] for i in ids], dtype=np.int8)
         return cls(ids, np.array(times), states)
 
 
-def block_states(manager: BlockManager, running: Iterable[int | str]) -> dict[int, int]:
-    """The state of every block by its id; *running*: the requests that hold blocks."""
-    states: dict[int, int] = {}
-    for block in manager.free_blocks():
-        if block.block_id is None:
-            kind = type(manager).__name__
-            raise ConfigError(f"{kind} has no block ids to draw; take 'reference'")
-        states[block.block_id] = BLANK if block.key is None else CACHED
-    for name in running:
-        for block in manager.table(name):
-            assert block.block_id is not None
-            states[block.block_id] = SHARED if block.ref_cnt > 1 else IN_USE
-    return states
-
-
-def block_map(found: BlockMap, ax: Axes | None = None) -> Axes:
+def block_map(found: BlockMap, ax: Axes | None = None, subtitle: str = "") -> Axes:
     """Block id against time, coloured by state."""
     ax = ax or new_axes()
     edges = np.append(found.times, found.times[-1] + 1e-9 + np.ptp(found.times) / 1000)
-    heights = np.arange(len(found.block_ids) + 1)
+    heights = found.block_ids[0] + np.arange(len(found.block_ids) + 1)
     colors = ListedColormap(list(COLORS))
     ax.pcolormesh(edges, heights, found.states, cmap=colors, vmin=-0.5, vmax=3.5, rasterized=True)
     ax.set_ylabel("block id")
     ax.set_xlabel("simulated time (s)")
-    dress(ax, "Every block over time", "")
+    dress(ax, "Every block over time", subtitle)
     ax.grid(False)
     _legend(ax)
     return ax

@@ -201,7 +201,7 @@ class Engine:
         return 0.0 if step.is_empty else self.latency.step_time(load)
 
     def _sample(self, now: float) -> None:
-        self.recorder.sample(now, len(self.scheduler.running), len(self.scheduler.waiting))
+        self.recorder.sample(now, self.scheduler.running, len(self.scheduler.waiting))
 
     # What cannot be served
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sim.block_states import COLUMN, are_noted, block_states, written
 from sim.cache import BlockManager
 from sim.request import Request, RequestStatus
 from sim.scheduler import Step
@@ -46,6 +47,8 @@ class Recorder:
     def __post_init__(self) -> None:
         self.min_free_blocks = self.manager.num_blocks
         self.series = {name: [] for name in SERIES}
+        if are_noted(self.manager):
+            self.series[COLUMN] = []
 
     def scheduled(self, step: Step) -> None:
         """*step* was scheduled: its memory is given out, so this is when least of it is free."""
@@ -66,7 +69,7 @@ class Recorder:
         if free < self.min_free_blocks:
             self.min_free_blocks = free
 
-    def sample(self, now: float, num_running: int, num_waiting: int) -> None:
+    def sample(self, now: float, running: Collection[Request], num_waiting: int) -> None:
         """Note the state at *now* and when the next sample is due."""
         manager, stats = self.manager, self.stats
         free, cached = manager.num_free_blocks, manager.num_cached_blocks
@@ -75,15 +78,18 @@ class Recorder:
             manager.num_blocks - free,
             cached,
             free - cached,
-            num_running,
+            len(running),
             num_waiting,
             self.window.hit_rate,
             stats.hits / stats.queries if stats.queries else 0.0,
             self.num_preemptions,
             manager.num_evicted_blocks,
         )
-        for column, value in zip(self.series.values(), row, strict=True):
-            column.append(value)
+        for name, value in zip(SERIES, row, strict=True):
+            self.series[name].append(value)
+        if COLUMN in self.series:
+            states = block_states(manager, [request.request_id for request in running])
+            self.series[COLUMN].append(written(states))
         self.next_sample = (now // self.interval + 1) * self.interval
 
     def finish(self, requests: Sequence[Request], end_time: float) -> RunRecord:

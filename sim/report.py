@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from sim import plots
+from sim.block_map import BlockMap
 from sim.findings import Findings
 from sim.misses import is_known
 from sim.report_source import lru_of, offline_of, text_of
@@ -174,6 +175,12 @@ def figures(found: Findings) -> Iterator[Figure]:
         drawn.append(("misses", partial(plots.misses, near), MISSES.format(place)))
     if "eviction_idle_p50" in near.summary:
         drawn.append(("eviction_age", partial(plots.eviction_age, near), AGE.format(place)))
+    found_map = next(((run, m) for run in near.runs() if (m := BlockMap.of_run(run))), None)
+    if found_map is not None:
+        run, blocks = found_map
+        policy = str(run.summary["policy"].iloc[0])
+        draw_map = partial(plots.block_map, blocks, subtitle=policy)
+        drawn.append(("block_map", draw_map, BLOCKS.format(policy, place)))
     drawn.append(("hit_rate", partial(plots.hit_rate_over_time, near), OVER_TIME.format(place)))
     if has_clock:
         one = len(near.summary) == 1
@@ -206,6 +213,10 @@ MISSES = (
 AGE = (
     "Content is idle this long before it is evicted{0}; where the orange lies left of the blue, it "
     "goes before it would be wanted again. Bars: 10 to 90% of the blocks; dots: medians."
+)
+BLOCKS = (
+    "One row is one block of the pool of {0}{1}: dark is what running requests hold, light blue is "
+    "content that waits to be hit or evicted, orange is what several requests share."
 )
 OVER_TIME = "Where a bold line has become level{0}, the run is long enough for its number to count."
 MEMORY = (

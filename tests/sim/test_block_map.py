@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
 from sim import plots
-from sim.block_map import BLANK, CACHED, IN_USE, SHARED, BlockMap, block_states
+from sim.block_map import BlockMap
+from sim.block_states import BLANK, CACHED, COLUMN, IN_USE, MOST_BLOCKS, SHARED, block_states
 from sim.engine import Engine
 from sim.errors import ConfigError
 from sim.keys import TokenKeys
+from sim.report import Report
 from sim.request import Request
+from sim.study import run
 from workloads.shared_prefix import SharedPrefix
 
 
@@ -61,3 +66,39 @@ def test_managers_without_ids_are_refused() -> None:
     """The manager by spans counts blank blocks only."""
     with pytest.raises(ConfigError, match="VLLMBlockManager has no block ids to draw"):
         block_states(VLLMBlockManager(8, 4), [])
+
+
+def test_small_pools_are_drawn_in_the_report(tmp_path: Path) -> None:
+    """What a run notes is what a map of the same run shows; managers without ids note nothing."""
+    workload = {"use": "shared_prefix", "num_requests": 60, "num_prefixes": 4, "rate": 20}
+    config = {
+        "workload": workload,
+        "cache": {"num_blocks": 150, "block_size": 16},
+        "policies": {"spans": "vllm", "blocks": "reference"},
+    }
+    results = run(config, out=tmp_path / "r")
+    assert BlockMap.of_run(results.select("spans")) is None
+    noted = BlockMap.of_run(results.select("blocks"))
+    engine = Engine(ReferenceBlockManager(150, 16))
+    drawn = BlockMap.of(engine, SharedPrefix(num_requests=60, num_prefixes=4, rate=20))
+    assert noted is not None
+    assert noted.block_ids == drawn.block_ids == list(range(1, 150))
+    assert list(noted.times) == list(drawn.times)
+    assert (noted.states == drawn.states).all()
+    assert {BLANK, CACHED, IN_USE, SHARED} == set(np.unique(noted.states).tolist())
+    figure = next(f for f in Report.of(tmp_path / "r").figures if f.name == "block_map")
+    assert "the pool of blocks:" in figure.caption
+    assert figure.axes.get_ylim() == (1, 150)
+
+
+def test_large_pools_and_replays_note_nothing() -> None:
+    """A map of more blocks would be too fine to see; without a clock nothing is in use."""
+    config = {
+        "workload": {"use": "shared_prefix", "num_requests": 10},
+        "cache": {"num_blocks": MOST_BLOCKS + 2},
+        "policies": {"blocks": "reference"},
+    }
+    assert COLUMN not in run(config).series
+    small = {**config, "cache": {"num_blocks": MOST_BLOCKS + 1}}
+    assert COLUMN in run(small).series
+    assert COLUMN not in run({**small, "mode": "replay"}).series
