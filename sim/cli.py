@@ -176,6 +176,7 @@ def _add_explain(commands: Any) -> None:
     _add_trace_options(explain)
     _add_manager_options(explain, "vllm")
     explain.add_argument("--decode", action="store_true", help="answers occupy blocks too")
+    explain.add_argument("--latency", default="roofline", help="of computing again (roofline)")
     explain.add_argument(
         "--out", metavar="DIR", type=Path, help="also write the tables there, as Parquet"
     )

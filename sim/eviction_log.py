@@ -11,6 +11,7 @@ from typing import Any
 from sim.cache import BlockManager, EvictionPolicy, Span
 from sim.errors import ConfigError
 from sim.keys import BlockKeys
+from sim.latency import LatencyModel, StepLoad
 from sim.needs import policy_of
 from sim.request import Request
 
@@ -20,11 +21,13 @@ EVICTIONS = {
     "num_blocks": "int64",
     "num_answer_blocks": "int64",  # those among them that hold an answer
     "session": "object",
+    "tenant": "object",  # whose content it was, where requests have a hint of that name
     "lifetime": "float64",  # since it was inserted, in seconds
     "idle": "float64",  # since its last use
     "num_uses": "int64",  # hits while it was there
     "returned_after": "float64",  # until it was wanted again; NaN: never
-    "num_recomputed": "int64",  # blocks computed again when it was first wanted
+    "num_recomputed": "int64",  # blocks of it computed again
+    "ttft_paid": "float64",  # seconds that it took
 }
 
 
@@ -35,6 +38,7 @@ class _Life:
     keys: BlockKeys
     num_prompt_blocks: int
     session: int | str | None
+    tenant: int | str | None
     inserted: float
     released: float
     num_uses: int = 0
@@ -51,6 +55,7 @@ class EvictionLog:
     """
 
     manager: BlockManager
+    latency: LatencyModel
     rows: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in EVICTIONS})
     gaps: list[tuple[float, int]] = field(default_factory=list)
     num_orphans_wanted: int = 0
@@ -91,7 +96,9 @@ class EvictionLog:
         if num_hit is not None:
             size = self.manager.block_size
             stop = min(num_known, (request.num_prompt_tokens - 1) // size)
-            self.num_orphans = self._return(request.keys, num_hit // size, stop)
+            blamed: dict[int, int] = {}
+            self.num_orphans = self._return(request.keys, num_hit // size, stop, blamed)
+            self._charge(request, num_hit, blamed)
             self.num_orphans_wanted += self.num_orphans
         return num_hit
 
@@ -101,7 +108,8 @@ class EvictionLog:
         life = self._lives.get(span)
         if life is None and span.num_blocks and span.key(0) is not None:
             num_prompt = request.num_prompt_tokens // self.manager.block_size
-            life = _Life(request.keys, num_prompt, request.session, now, now)
+            tenant = (request.hints or {}).get("tenant")
+            life = _Life(request.keys, num_prompt, request.session, tenant, now, now)
             self._lives[span] = life
         if life is not None:
             life.released = now
@@ -132,21 +140,39 @@ class EvictionLog:
             num_blocks,
             max(0, num_answer),
             life.session,
+            life.tenant,
             self._now - life.inserted,
             self._now - life.released,
             life.num_uses,
             nan,
             0,
+            0.0,
         )
         for column, value in zip(self.rows.values(), row, strict=True):
             column.append(value)
         if not span.num_blocks:
             del self._lives[span]
 
-    def _return(self, keys: BlockKeys, position: int, stop: int) -> int:
+    def _charge(self, request: Request, num_hit: int, blamed: dict[int, int]) -> None:
+        """Share the time that evicted blocks cost *request* among the evictions."""
+        num_blocks = sum(blamed.values())
+        if not num_blocks:
+            return
+        more = num_blocks * self.manager.block_size
+        missed = request.num_prompt_tokens - num_hit
+        paid = self._seconds(missed, num_hit) - self._seconds(missed - more, num_hit + more)
+        for row, number in blamed.items():
+            self.rows["ttft_paid"][row] += paid * number / num_blocks
+
+    def _seconds(self, num_tokens: int, num_computed: int) -> float:
+        load = StepLoad()
+        load.add(num_tokens, num_computed)
+        return self.latency.step_time(load)
+
+    def _return(self, keys: BlockKeys, position: int, stop: int, blamed: dict[int, int]) -> int:
         """Blocks *position* to *stop* - 1 were computed again: find out who evicted them.
 
-        How many of them were not evicted.
+        How many of them were not evicted. *blamed* gains the number of blocks by row of `rows`.
         """
         num_orphans = 0
         while position < stop:
@@ -160,6 +186,7 @@ class EvictionLog:
             if self.rows["num_recomputed"][row] == 0:
                 self.rows["returned_after"][row] = self._now - self.rows["time"][row]
             self.rows["num_recomputed"][row] += num_back
+            blamed[row] = blamed.get(row, 0) + num_back
             position += num_back
             if num_back < num_blocks:  # the rest is still gone
                 rest = start + num_back

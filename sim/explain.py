@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import nan
 from typing import Any
@@ -13,10 +13,11 @@ import pandas as pd
 from sim.cache import BlockManager
 from sim.eviction_log import EVICTIONS, EvictionLog
 from sim.footprint import prompt, with_answer
+from sim.latency import LatencyModel, Roofline
 from sim.misses import ALWAYS, CLASSES, by_request
 from sim.needs import prepare
 from sim.parts import Parts
-from sim.request import Request
+from sim.shared_prefixes import shared_prefixes
 from sim.workload import Workload
 
 NUM_PREFIXES = 10
@@ -63,12 +64,19 @@ class Explanation:
         return {name: float(tokens[name] / max(1, tokens.sum())) for name in CLASSES}
 
     def regret(self, by: str = "session") -> pd.DataFrame:
-        """Evictions that were wanted again, by *by* (session or start): blocks, waits, tokens."""
+        """Evictions that were wanted again, by *by*: `session`, `tenant` or `start` (the depth).
+
+        Blocks, waits (seconds), tokens, and the seconds that these added to times to first token.
+        *num_regretted*: evictions that were wanted again, whole or in part.
+        """
         table = self.evictions
         groups = table.assign(is_back=table["num_recomputed"] > 0).groupby(by, dropna=False)
         found = groups.agg(
+            num_runs=("num_blocks", "size"),
             num_evicted=("num_blocks", "sum"),
+            num_regretted=("is_back", "sum"),
             num_recomputed=("num_recomputed", "sum"),
+            ttft_paid=("ttft_paid", "sum"),
             returned_after=("returned_after", "median"),
         )
         found["recomputed_tokens"] = found["num_recomputed"] * self.block_size
@@ -85,9 +93,8 @@ class Explanation:
         blocks = table["num_blocks"].to_numpy()
         total = int(blocks.sum())
         back = int(table["num_recomputed"].sum())
-        unused = int(blocks[table["num_uses"] == 0].sum())
         found = {
-            "evicted_never_hit": unused / total if total else nan,
+            "evicted_never_hit": blocks[table["num_uses"] == 0].sum() / total if total else nan,
             "evicted_answers": int(table["num_answer_blocks"].sum()) / total if total else nan,
             "evicted_wanted_again": back / total if total else nan,
             "regret_tokens": float(back * size),
@@ -134,6 +141,8 @@ class Explanation:
                 waits = returned["returned_after"].to_numpy()
                 weights = returned["num_recomputed"].to_numpy()
                 yield f"  back after       {_quantiles(waits, weights)}"
+                yield f"  each cost        {_cost(returned, self.block_size)}"
+                yield from self._tenants()
         if len(self.gaps):
             seconds, weights = (self.gaps[name].to_numpy() for name in ("seconds", "num_blocks"))
             yield f"reused after       {_quantiles(seconds, weights)}"
@@ -146,15 +155,36 @@ class Explanation:
                 f"{row['num_tokens']:>14,} {row['reusable_tokens']:>16,}"
             )
 
+    def _tenants(self) -> Iterator[str]:
+        """What their content's evictions cost, where there are tenants."""
+        if self.evictions["tenant"].isna().all():
+            return
+        yield "  by tenant        evictions    regretted  tokens each  TTFT each (s)     in all (s)"
+        for tenant, row in self.regret("tenant").iterrows():
+            each = max(1, row["num_regretted"])
+            yield (
+                f"    {tenant!s:<14} {row['num_runs']:>9,.0f} {row['num_regretted']:>12,.0f} "
+                f"{row['recomputed_tokens'] / each:>12,.0f} {row['ttft_paid'] / each:>14.4f} "
+                f"{row['ttft_paid']:>14,.2f}"
+            )
 
-def explain(manager: BlockManager, workload: Workload, *, decode: bool = False) -> Explanation:
+
+def explain(
+    manager: BlockManager,
+    workload: Workload,
+    *,
+    decode: bool = False,
+    latency: LatencyModel | None = None,
+) -> Explanation:
     """Serve *workload* one request at a time with *manager*, which is empty, and take notes.
 
+    *latency* says what recomputed tokens cost: the time that a step with the rest of their prompt
+    alone takes longer, shared among the evictions to blame (default: `Roofline`, uncalibrated).
     ConfigError if the manager has no eviction policy of its own, or if its policy needs hints that
     the workload does not give.
     """
     prepare(manager, workload)
-    log = EvictionLog(manager)
+    log = EvictionLog(manager, latency or Roofline())
     footprint = with_answer if decode else prompt
     parts, anyone = Parts(), Parts()
     rows: list[tuple[Any, ...]] = []
@@ -174,7 +204,8 @@ def explain(manager: BlockManager, workload: Workload, *, decode: bool = False) 
         if num_hit is not None:
             orphans = log.num_orphans * size if is_read else -1
             counts = num_known * size, orphans, max(0, num_isolated) * size, 0
-            rows.append((*_about(request), num_hit, *counts))
+            about = request.request_id, request.session, request.num_prompt_tokens
+            rows.append((*about, num_hit, *counts))
     manager.check()
     table = pd.DataFrame(rows, columns=COLUMNS)
     evictions = {name: pd.Series(log.rows[name], dtype=kind) for name, kind in EVICTIONS.items()}
@@ -196,45 +227,11 @@ COLUMNS = (
 )
 
 
-def _about(request: Request) -> tuple[Any, ...]:
-    return request.request_id, request.session, request.num_prompt_tokens
-
-
-def shared_prefixes(requests: Sequence[Request], number: int) -> pd.DataFrame:
-    """The runs of full prompt blocks that could save most tokens, best first.
-
-    `first_request`: who has it first; `start` and `num_blocks`: where it stands in the prompts;
-    `num_requests` and `num_sessions` have it; `reusable_tokens`: all but the first could reuse it.
-    """
-    parts = Parts()
-    for request in requests:
-        parts.add(request.keys, request.num_prompt_tokens // request.keys.block_size)
-    found = []
-    for request in requests:
-        for part in parts.path(request.keys, request.num_prompt_tokens // request.keys.block_size):
-            if part.state is None:
-                part.state = [request.request_id, 0, set()]
-                found.append(part)
-            part.state[1] += 1
-            if request.session is not None:
-                part.state[2].add(request.session)
-    rows = []
-    for part in found:
-        size = part.keys.block_size
-        name, num_requests, sessions = part.state
-        rows.append(
-            {
-                "first_request": name,
-                "start": part.start,
-                "num_blocks": part.num_blocks,
-                "num_tokens": part.num_blocks * size,
-                "num_requests": num_requests,
-                "num_sessions": len(sessions) or None,
-                "reusable_tokens": (num_requests - 1) * part.num_blocks * size,
-            }
-        )
-    rows.sort(key=lambda row: -row["reusable_tokens"])
-    return pd.DataFrame(rows[:number])
+def _cost(returned: pd.DataFrame, block_size: int) -> str:
+    """What one eviction that was wanted again cost, on average."""
+    tokens = returned["num_recomputed"].mean() * block_size
+    paid = returned["ttft_paid"]
+    return f"{tokens:,.0f} tokens, {paid.mean():.4f} s of TTFT; {paid.sum():,.1f} s in all"
 
 
 def _quantiles(values: Any, weights: Any) -> str:

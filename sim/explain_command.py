@@ -15,14 +15,15 @@ from sim.yaml_text import parse
 
 def explain(manager: BlockManager, workload: Workload, arguments: Namespace) -> int:
     """Replay a trace with open eyes and print what became of its tokens and blocks."""
-    found = explanation(manager, workload, decode=arguments.decode)
+    latency = build("latency", parse(arguments.latency, "--latency"), where="--latency")
+    found = explanation(manager, workload, decode=arguments.decode, latency=latency)
     print(*found.lines(), sep="\n")
     if arguments.out is not None:
         with disk_errors(arguments.out):
             arguments.out.mkdir(parents=True, exist_ok=True)
             for name in ("requests", "evictions", "gaps", "prefixes"):
                 table = getattr(found, name)
-                for column in ("session", "request_id", "first_request"):
+                for column in ("session", "tenant", "request_id", "first_request"):
                     if column in table:
                         table[column] = table[column].astype("string")
                 table.to_parquet(arguments.out / f"{name}.parquet", index=False)

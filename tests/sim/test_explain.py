@@ -13,16 +13,20 @@ from policies.vllm import VLLMBlockManager
 from sim.build import build
 from sim.cli import main
 from sim.errors import ConfigError
-from sim.explain import NUMBERS, Explanation, explain, shared_prefixes
+from sim.explain import NUMBERS, Explanation, explain
 from sim.keys import ChunkKeys
+from sim.latency import Linear
 from sim.misses import CLASSES, LOST
 from sim.replay import replay
 from sim.report import Report
 from sim.request import Request
+from sim.shared_prefixes import shared_prefixes
 from sim.study import run
 from sim.workload import Workload
 from workloads.mooncake import Mooncake
+from workloads.own_rows import write
 from workloads.shared_prefix import SharedPrefix
+from workloads.transforms import Tenants
 
 
 class Listed(Workload):
@@ -57,6 +61,51 @@ def test_regret_by_hand() -> None:
     regret = found.regret()
     assert regret.loc["A", "recomputed_tokens"] == 8
     assert regret.loc["B", "recomputed_tokens"] == 0
+
+
+def test_what_regret_costs_by_hand() -> None:
+    """10 us a token: 8 tokens of A were evicted and cost 80 us; nobody wanted B's again."""
+    a, b = ([1, 2, 3], 10, "A"), ([5, 6, 7, 8], 16, "B")
+    rows = Listed(a, b, a)
+    latency = Linear(prefill_us_per_token=10.0)
+
+    class Owned(Listed):
+        """The same, of tenants that are called as the sessions."""
+
+        def __iter__(self) -> Any:
+            for request in super().__iter__():
+                request.hints = {"tenant": f"of {request.session}"}
+                yield request
+
+    plain = explain(VLLMBlockManager(4, 4, null_block=False), rows, latency=latency)
+    assert "by tenant" not in "\n".join(plain.lines())
+    found = explain(VLLMBlockManager(4, 4, null_block=False), Owned(*rows.prompts), latency=latency)
+    regret = found.regret("tenant")
+    assert regret.loc["of A", "ttft_paid"] == pytest.approx(80e-6)
+    assert list(regret.loc["of A", ["num_regretted", "recomputed_tokens"]]) == [1, 8]
+    assert list(regret.loc["of B", ["num_regretted", "ttft_paid"]]) == [0, 0]
+    text = "\n".join(found.lines())
+    assert "each cost        8 tokens, 0.0001 s of TTFT; 0.0 s in all" in text
+    assert "    of A                   1            1            8         0.0001" in text
+
+
+@pytest.mark.parametrize("eviction", ["lru", "mru", "sieve"])
+def test_the_cost_is_shared_among_all_that_are_to_blame(eviction: str) -> None:
+    """At a price per token, what evictions cost is the price of all evicted tokens."""
+    spec = {"use": "vllm", "eviction": eviction}
+    manager = build("manager", spec, known={"num_blocks": 400, "block_size": 16})
+    of = SharedPrefix(num_requests=300, num_prefixes=20, suffix_tokens=64)
+    latency = Linear(prefill_us_per_token=10.0)
+    found = explain(manager, Tenants(of, num_tenants=3), latency=latency)
+    tokens = found.requests["evicted"].sum()
+    price = pytest.approx(10e-6 * tokens, rel=0.01)  # a last token alone is cheaper
+    assert tokens > 0
+    assert found.evictions["ttft_paid"].sum() == price
+    regret = found.regret("tenant")
+    assert sorted(regret.index) == [0, 1, 2]
+    assert regret["recomputed_tokens"].sum() == tokens
+    for by in ("session", "start"):
+        assert found.regret(by)["ttft_paid"].sum() == price
 
 
 def test_a_run_that_comes_back_in_parts() -> None:
@@ -137,6 +186,25 @@ def test_the_command(kvsim_data: Path, tmp_path: Path, capsys: pytest.CaptureFix
         assert word in text
     assert {path.stem for path in out.iterdir()} == {"requests", "evictions", "gaps", "prefixes"}
     assert len(pd.read_parquet(out / "evictions.parquet")) > 0
+
+
+def test_the_command_knows_tenants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A trace with the hint `tenant` has a row for each; another price gives other seconds."""
+    trace = tmp_path / "t.jsonl"
+    write(Tenants(SharedPrefix(num_requests=300, num_prefixes=20), num_tenants=2), trace)
+
+    def rows(*options: str) -> list[list[str]]:
+        assert main(["explain", str(trace), "--num-blocks", "400", *options]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("  by tenant"))
+        return [line.split() for line in lines[start + 1 : start + 3]]
+
+    cheap, dear = rows(), rows("--latency", "{use: linear, prefill_us_per_token: 10000}")
+    assert {row[0] for row in cheap} == {"0", "1"}
+    assert [row[:4] for row in cheap] == [row[:4] for row in dear]
+    for row in dear:
+        assert float(row[4]) == pytest.approx(0.01 * float(row[3]), rel=0.01)
+    assert all(float(one[4]) < float(other[4]) for one, other in zip(cheap, dear, strict=True))
 
 
 def test_evictions_are_columns_of_a_study(tmp_path: Path) -> None:
