@@ -24,6 +24,7 @@ from sim.run_store import RunStore
 from sim.unit import Outcome, Unit, own_code
 from sim.workload_cache import WorkloadCache
 
+READING = ("workload", "warm_start")  # the sections that name files to read requests from
 Traces = dict[str, tuple[str, Any]]  # path as written -> SHA-256 and content (a future)
 
 
@@ -108,8 +109,9 @@ def _computed(
 
 
 def _paths(unit: Unit) -> list[str]:
-    """The files that a unit's workload reads, also the one that a transform is made of."""
-    return list(dict.fromkeys(_paths_in(unit.spec["workload"])))
+    """The files that a unit's requests and its warm start are read from, however nested."""
+    found = (path for name in READING for path in _paths_in(unit.spec.get(name)))
+    return list(dict.fromkeys(found))
 
 
 def _paths_in(value: Any) -> Iterator[str]:
@@ -189,8 +191,8 @@ def _with(unit: Unit, traces: Traces) -> Outcome:
         for name, (digest, content) in traces.items()
         if not _has(name, digest)
     }
-    workload = _moved(unit.spec["workload"], moved)
-    return replace(unit, spec={**unit.spec, "workload": workload}).compute(_here.workloads)
+    read = {name: _moved(unit.spec[name], moved) for name in READING if name in unit.spec}
+    return replace(unit, spec={**unit.spec, **read}).compute(_here.workloads)
 
 
 def _moved(value: Any, moved: Mapping[str, str]) -> Any:

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from policies.vllm import VLLMBlockManager
 from sim.dask_executor import Dask, _kept, _modules
 from sim.errors import KvsimError
+from sim.saved_state import StateFile
 from sim.study import RunsFailed, run
 
 needs_dask = pytest.mark.filterwarnings("ignore")  # Dask's own warnings are not ours
@@ -102,6 +104,12 @@ def test_failures_come_back(tmp_path: Path, cluster: Any, monkeypatch: pytest.Mo
     assert list((tmp_path / "r" / "runs").glob("*.failed.txt"))
 
 
+def saved(path: Path, num_blocks: int, block_size: int) -> dict[str, str]:
+    """The state of an empty cache in a file, as a warm start."""
+    StateFile(path, VLLMBlockManager(num_blocks, block_size)).save()
+    return {"use": "saved", "path": str(path)}
+
+
 @pytest.mark.slow
 @needs_dask
 def test_a_trace_that_workers_lack_is_sent(tmp_path: Path, cluster: Any) -> None:
@@ -124,9 +132,15 @@ def test_a_trace_that_workers_lack_is_sent(tmp_path: Path, cluster: Any) -> None
         source = config(workload=workload, **sizes)
         run(source, out="here")
         run(source, out="there", executor=Dask(cluster.scheduler_address))
+        for name, warm in (("served", workload), ("saved", saved(Path("state"), 24, 20))):
+            warm_source = {**source, "sweep": {"cache.num_blocks": [24]}, "warm_start": warm}
+            warm_source |= {"policies": {"lru": "vllm"}, "mode": "replay"}
+            run(warm_source, out=f"here {name}")
+            run(warm_source, out=f"there {name}", executor=Dask(cluster.scheduler_address))
     finally:
         os.chdir(old)
-    assert contents(tmp_path / "here") == contents(tmp_path / "there")
+    for name in ("", " served", " saved"):
+        assert contents(tmp_path / f"here{name}") == contents(tmp_path / f"there{name}")
 
 
 @needs_dask
