@@ -13,7 +13,7 @@ from sim.engine import Engine
 from sim.errors import KvsimError
 from sim.keys import SegmentKeys
 from sim.latency import Constant
-from sim.recorder import RunRecord
+from sim.recorder import SERIES, RunRecord
 from sim.replay import replay
 from sim.request import Request
 from sim.scheduler import SchedulerConfig
@@ -163,10 +163,11 @@ def _prepared(manager: BlockManager, requests: list[Request]) -> BlockManager:
 
 
 def _difference(one: RunRecord, other: RunRecord) -> str:
-    """The first thing in which two records differ, or ""."""
+    """The first thing that both say and in which they differ, or ""; not all have block ids."""
+    columns = {**other.requests, **other.series, **other.totals}
     for name, column in {**one.requests, **one.series, **one.totals}.items():
-        theirs = {**other.requests, **other.series, **other.totals}[name]
-        is_float = name in (*TIMES, *one.series, "end_time")
+        theirs = columns.get(name, column)
+        is_float = name in (*TIMES, *SERIES, "end_time")
         same = np.allclose(column, theirs) if is_float else column == theirs
         if not same:
             return f"{name} is {column} and {theirs}"

@@ -7,12 +7,13 @@ import pytest
 
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
+from sim.block_states import COLUMN
 from sim.calendar import Calendar
 from sim.engine import Engine
 from sim.keys import SegmentKeys
 from sim.latency import Constant, Linear, Roofline
 from sim.macro import MacroScheduler
-from sim.recorder import RunRecord
+from sim.recorder import SERIES, RunRecord
 from sim.request import Request
 from sim.scheduler import Scheduler, SchedulerConfig
 
@@ -97,8 +98,10 @@ def assert_same(one: RunRecord, other: RunRecord) -> None:
             np.testing.assert_allclose(column, other.requests[name], rtol=1e-9, err_msg=name)
         else:
             assert column == other.requests[name], name
-    for name, column in one.series.items():
-        np.testing.assert_allclose(column, other.series[name], rtol=1e-9, err_msg=name)
+    for name in SERIES:
+        np.testing.assert_allclose(one.series[name], other.series[name], rtol=1e-9, err_msg=name)
+    if COLUMN in other.series:  # it has block ids
+        assert one.series[COLUMN] == other.series[COLUMN]
     end = one.totals.pop("end_time"), other.totals.pop("end_time")
     assert end[0] == pytest.approx(end[1], rel=1e-9)
     assert one.totals == other.totals
