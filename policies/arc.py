@@ -104,6 +104,9 @@ class ARC(EvictionPolicy):
             place.queue = self._t2
             self._t2.num_blocks += span.num_blocks
 
+    def unlocked(self, span: Span) -> None:
+        span.note.queue.wake(span)
+
     def split(self, upper: Span, lower: Span) -> None:
         place: Place | None = lower.note
         upper.note = place and place.copy()

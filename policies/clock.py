@@ -26,17 +26,18 @@ class Clock(InsertionQueue):
         self.most_hits = 2**num_bits - 1
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
-        queue, end = self._queue, self._end
+        queue = self._queue
         for _ in range(self.most_hits + 1):  # after so many rounds no counter is left
-            after, last = end.next_free, end.prev_free
-            span = end
-            while span is not last:
-                span, after = after, after.next_free
+            passed: Span | None = None  # the first that went to the back in this round
+            while (span := queue.peek()) is not None and span is not passed:
                 if span.ref_cnt or span.note:
                     if not span.ref_cnt:
                         span.note -= 1
                     queue.remove(span)
                     queue.append(span)
+                    passed = passed or span
                 elif self._may_go(span):
                     return offer(span, num_blocks)
+                else:
+                    queue.set_aside(span)
         raise nothing_may_go()

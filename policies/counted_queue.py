@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.free_queue import FreeQueue
+from policies.skipping_queue import SkippingQueue
 from sim.cache import Pool, Span
 from sim.keys import BlockKeys
 
 
-class CountedQueue(FreeQueue):
+class CountedQueue(SkippingQueue):
     """Spans in order, with the number of their blocks, in use or not, and of those held."""
 
     __slots__ = ("num_blocks", "num_held")
@@ -40,11 +40,16 @@ class CountedQueue(FreeQueue):
 
     def first_evictable(self, pool: Pool) -> Span | None:
         """The first span that may be offered, if any."""
-        if self.num_held:
-            for span in self:
-                if not span.ref_cnt and (not pool.leaf_only or pool.may_evict(span)):
-                    return span
+        while self.num_held and (span := self.peek()) is not None:
+            if not span.ref_cnt and (not pool.leaf_only or pool.may_evict(span)):
+                return span
+            self.set_aside(span)
         return None
+
+    def hold(self, span: Span) -> None:
+        """Nobody uses *span* any more, which kept its place."""
+        self.num_held += span.num_blocks
+        self.wake(span)
 
     def held(self) -> Iterator[Span]:
         """The spans that nobody uses, in order."""

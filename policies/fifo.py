@@ -19,7 +19,9 @@ class FIFO(InsertionQueue):
     """Evict what was inserted first."""
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
-        for span in self._queue:
+        queue = self._queue
+        while (span := queue.peek()) is not None:
             if self._may_go(span):
                 return offer(span, num_blocks)
+            queue.set_aside(span)
         raise nothing_may_go()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 
-from policies.free_queue import FreeQueue
+from policies.skipping_queue import SkippingQueue
 from sim.cache import EvictionPolicy, Pool, Span
 from sim.request import Request
 
@@ -25,7 +25,7 @@ class InsertionQueue(EvictionPolicy):
 
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
-        self._queue = FreeQueue()
+        self._queue = SkippingQueue()
         self._end = self._queue.end
 
     def release(self, span: Span, request: Request, now: float) -> None:
@@ -33,19 +33,26 @@ class InsertionQueue(EvictionPolicy):
         if hits is None or hits < 0:
             span.note = -(hits or 0)
             self._queue.append(span)
+        else:
+            self._queue.wake(span)
 
     def hit(self, span: Span, request: Request, now: float) -> None:
         hits = span.note
         if hits is None or hits < 0:
             if self.most_hits:
                 span.note = max((hits or 0) - 1, -self.most_hits)
-        elif hits < self.most_hits:
-            span.note = hits + 1
+        else:
+            if hits < self.most_hits:
+                span.note = hits + 1
+            self._queue.wake(span)  # the hand must see it, if only to move it on
 
     def split(self, upper: Span, lower: Span) -> None:
         upper.note = hits = lower.note
         if hits is not None and hits >= 0:
             self._queue.insert_after(upper, lower)
+
+    def unlocked(self, span: Span) -> None:
+        self._queue.wake(span)
 
     @abstractmethod
     def victim(self, num_blocks: int) -> tuple[Span, int]:

@@ -67,7 +67,7 @@ class S3FIFO(EvictionPolicy):
     def release(self, span: Span, request: Request, now: float) -> None:
         place: Place | None = span.note
         if place is not None and place.queue is not None:
-            place.queue.num_held += span.num_blocks
+            place.queue.hold(span)
             return
         keys = request.keys
         runs = self._ghosts.take(keys, span.start, span.start + span.num_blocks)
@@ -103,6 +103,10 @@ class S3FIFO(EvictionPolicy):
         place.hits += 1
         if not span.ref_cnt and place.queue is not None:
             place.queue.num_held -= span.num_blocks
+            place.queue.wake(span)  # the hand must see it, if only to move it on
+
+    def unlocked(self, span: Span) -> None:
+        span.note.queue.wake(span)
 
     def split(self, upper: Span, lower: Span) -> None:
         place: Place | None = lower.note
@@ -130,32 +134,35 @@ class S3FIFO(EvictionPolicy):
 
     def _sweep_small(self) -> Span | None:
         """The first in the small queue that was hardly hit; what was moves to the main queue."""
-        for span in self._small if self._small.num_held else ():
-            if span.ref_cnt:
-                continue
-            if span.note.hits >= self.move_to_main_threshold:
-                self._small.take(span)
+        small = self._small
+        while small.num_held and (span := small.peek()) is not None:
+            if not span.ref_cnt and span.note.hits >= self.move_to_main_threshold:
+                small.take(span)
                 self._main.insert(span)
                 span.note.queue, span.note.hits = self._main, 0
-            elif not self.pool.leaf_only or self.pool.may_evict(span):
+            elif not span.ref_cnt and (not self.pool.leaf_only or self.pool.may_evict(span)):
                 return span
+            else:
+                small.set_aside(span)
         return None
 
     def _sweep_main(self) -> Span | None:
         """The next in the main queue without hits; what has some pays one and goes to the back."""
         queue = self._main
         for _ in range(MOST_HITS + 2 if queue.num_held else 0):
-            span, after, last = queue.end, queue.end.next_free, queue.end.prev_free
-            while span is not last:
-                span, after = after, after.next_free
+            passed: Span | None = None  # the first that went to the back in this round
+            while (span := queue.peek()) is not None and span is not passed:
                 hits = span.note.hits
                 if span.ref_cnt or hits:
                     if not span.ref_cnt:
                         span.note.hits = min(hits, MOST_HITS) - 1
                     queue.remove(span)
                     queue.append(span)
+                    passed = passed or span
                 elif not self.pool.leaf_only or self.pool.may_evict(span):
                     return span
+                else:
+                    queue.set_aside(span)
         return None
 
     def evicted(self, span: Span, num_blocks: int) -> None:

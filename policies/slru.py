@@ -99,6 +99,9 @@ class SLRU(EvictionPolicy):
             self._segments[note + 1].num_blocks += span.num_blocks
             span.note = note + 1
 
+    def unlocked(self, span: Span) -> None:
+        self._segments[span.note].wake(span)
+
     def split(self, upper: Span, lower: Span) -> None:
         upper.note = note = lower.note
         if note is not None and note >= 0 and not lower.ref_cnt:

@@ -52,7 +52,7 @@ class TwoQ(EvictionPolicy):
                 part.note.queue = self._in if run is None else self._main
                 part.note.queue.insert(part)
         elif place.queue is self._in:
-            self._in.num_held += span.num_blocks
+            self._in.hold(span)
         else:
             self._main.insert(span)
 
@@ -62,6 +62,9 @@ class TwoQ(EvictionPolicy):
                 self._in.num_held -= span.num_blocks
             else:
                 self._main.take(span)
+
+    def unlocked(self, span: Span) -> None:
+        span.note.queue.wake(span)
 
     def split(self, upper: Span, lower: Span) -> None:
         place: Place | None = lower.note

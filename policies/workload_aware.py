@@ -18,7 +18,7 @@ from collections.abc import Hashable, Iterator
 from math import expm1, log
 from typing import ClassVar
 
-from policies.free_queue import FreeQueue
+from policies.skipping_queue import SkippingQueue
 from sim.cache import EvictionPolicy, Pool, Span
 from sim.errors import ConfigError
 from sim.request import Request
@@ -32,7 +32,7 @@ class Category:
     __slots__ = ("log_soon", "mean", "queue", "was_seen")
 
     def __init__(self, mean: float, life_s: float) -> None:
-        self.queue = FreeQueue()
+        self.queue = SkippingQueue()
         self.was_seen = False  # else the mean is a guess
         self.fit(mean, life_s)
 
@@ -131,9 +131,14 @@ class WorkloadAware(EvictionPolicy):
             raise LookupError("no span that is held may be evicted")
         return best, min(num_blocks, best.num_blocks)
 
-    def _candidate(self, queue: FreeQueue) -> Span | None:
-        """The oldest leaf of a category, found by walking."""
-        return next(filter(self.pool.may_evict, queue), None)
+    def _candidate(self, queue: SkippingQueue) -> Span | None:
+        """The oldest leaf of a category."""
+        while (span := queue.peek()) is not None and not self.pool.may_evict(span):
+            queue.set_aside(span)
+        return span
+
+    def unlocked(self, span: Span) -> None:
+        self._idle[span][0].queue.wake(span)
 
     def split(self, upper: Span, lower: Span) -> None:
         upper.note = lower.note

@@ -109,6 +109,9 @@ class WTinyLFU(EvictionPolicy):
         span.note = to
         self._segments[to].insert(span)
 
+    def unlocked(self, span: Span) -> None:
+        self._segments[span.note].wake(span)
+
     def split(self, upper: Span, lower: Span) -> None:
         raise AssertionError("a span of one block cannot be cut")
 
