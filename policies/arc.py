@@ -143,10 +143,7 @@ class ARC(EvictionPolicy):
         ghosts = self._b1 if place.queue is self._t1 else self._b2
         start = span.start + span.num_blocks
         ghosts.push(place.keys, start, start + num_blocks)
-        place.queue.shrink(num_blocks)
-        if not span.num_blocks:
-            place.queue.remove(span)
-            span.note = None
+        place.queue.give_up(span, num_blocks)
 
     def forget(self, span: Span) -> None:
         span.note.queue.take(span)

@@ -38,6 +38,13 @@ class CountedQueue(SkippingQueue):
         self.num_blocks -= num_blocks
         self.num_held -= num_blocks
 
+    def give_up(self, span: Span, num_blocks: int) -> None:
+        """*num_blocks* of *span* were evicted; it leaves, without its note, if none is left."""
+        self.shrink(num_blocks)
+        if not span.num_blocks:
+            self.remove(span)
+            span.note = None
+
     def first_evictable(self, pool: Pool) -> Span | None:
         """The first span that may be offered, if any."""
         while self.num_held and (span := self.peek()) is not None:

@@ -173,10 +173,7 @@ class S3FIFO(EvictionPolicy):
             start = span.start + span.num_blocks
             self._ghosts.settle(self._most_ghosts)
             self._ghosts.push(place.keys, start, start + num_blocks)
-        place.queue.shrink(num_blocks)
-        if not span.num_blocks:
-            place.queue.remove(span)
-            span.note = None
+        place.queue.give_up(span, num_blocks)
 
     def forget(self, span: Span) -> None:
         if span.note is not None and span.note.queue is not None:

@@ -115,11 +115,7 @@ class SLRU(EvictionPolicy):
         raise nothing_may_go()
 
     def evicted(self, span: Span, num_blocks: int) -> None:
-        segment = self._segments[span.note]
-        segment.shrink(num_blocks)
-        if not span.num_blocks:
-            segment.remove(span)
-            span.note = None
+        self._segments[span.note].give_up(span, num_blocks)
 
     def forget(self, span: Span) -> None:
         self._segments[span.note].take(span)

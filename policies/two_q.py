@@ -96,10 +96,7 @@ class TwoQ(EvictionPolicy):
             start = span.start + span.num_blocks
             self._ghosts.settle(self._most_ghosts)
             self._ghosts.push(place.keys, start, start + num_blocks)
-        place.queue.shrink(num_blocks)
-        if not span.num_blocks:
-            place.queue.remove(span)
-            span.note = None
+        place.queue.give_up(span, num_blocks)
 
     def forget(self, span: Span) -> None:
         span.note.queue.take(span)

@@ -83,18 +83,14 @@ def replay(
             raise _wrong_block_size(request, block_size)
         num_requests += 1
         num_prompt = request.num_prompt_tokens
-        num_answer = request.max_tokens - 1 if decode else 0
+        needed = num_prompt + request.max_tokens - 1 if decode else num_prompt
         if cached is not None:
             cached.append(manager.num_cached_of(request))
-        if num_prompt + num_answer > num_slots:
-            refused += 1
-            if hits is not None:
-                hits.append(-1)
-            continue
-        num_hit = serve(request, num_prompt + num_answer, now=request.arrival_time)
+        fits = needed <= num_slots  # the manager may refuse by a rule of its own, too
+        num_hit = serve(request, needed, now=request.arrival_time) if fits else None
         if hits is not None:
             hits.append(-1 if num_hit is None else num_hit)
-        if num_hit is None:  # a rule of the manager's own
+        if num_hit is None:
             refused += 1
             continue
         query_tokens += num_prompt
