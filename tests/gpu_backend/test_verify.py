@@ -42,11 +42,11 @@ def test_paged_is_dense(trace, dtype, tolerance):
 
 def test_in_16_bits_the_kv_alone_is_compared(trace):
     """bf16 noise stays far below what a wrong block makes; the output is not judged."""
-    verdict = verify_trace(trace.head(6000), dtype="bfloat16")
+    verdict = verify_trace(trace.head(3000), dtype="bfloat16")
     assert verdict.findings == []
     assert 0.01 < verdict.worst_kv < 0.15
     assert verdict.worst_output == 0.0
-    wrong = MUTANTS["hash without parent"].trace(num_blocks=60).head(6000)
+    wrong = MUTANTS["hash without parent"].trace(num_blocks=60).head(3000)
     assert set(verify_trace(wrong, dtype="bfloat16").counts) == {"L1 KV"}
 
 
@@ -55,7 +55,7 @@ def test_in_16_bits_the_kv_alone_is_compared(trace):
 def test_every_kind_of_traffic(free_order, num_blocks, budget):
     """Preempted, chunked, hit within a step; heads before tokens in memory."""
     engine = toy_engine(num_blocks=num_blocks, max_num_batched_tokens=budget, free_order=free_order)
-    trace = traced_run(engine, toy_requests(16))
+    trace = traced_run(engine, toy_requests(10))
     verdict = verify_trace(trace, layout="HND", sizes=capture_sizes(16, budget))
     assert verdict.findings == []
     assert verdict.worst_output < 1e-9
@@ -65,7 +65,7 @@ def test_every_kind_of_traffic(free_order, num_blocks, budget):
 def test_mutants(name):
     """What a layer should find it finds; what it cannot see it does not pretend to."""
     mutant = MUTANTS[name]
-    trace = mutant.trace(num_blocks=60).head(6000)
+    trace = mutant.trace(num_blocks=60).head(2500)
     seen = set(verify_trace(trace, tamper=mutant.tamper).counts)
     expected = {layer for layer in mutant.found_by if layer.startswith("L1")}
     assert expected <= seen
