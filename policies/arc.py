@@ -61,14 +61,11 @@ class ARC(EvictionPolicy):
 
     def _settle(self) -> None:
         """Forget the ghosts that are too many since blocks were last inserted."""
-        size = self.pool.num_blocks
-        if self.variant == "vllm":
-            self._b1.settle(size)
-            self._b2.settle(size)
-        else:
-            self._b1.settle(size - self._t1.num_blocks)
+        if self.variant == "paper":
+            size = self.pool.num_blocks
+            self._b1.trim(size - self._t1.num_blocks)
             cached = self._t1.num_blocks + self._t2.num_blocks
-            self._b2.settle(2 * size - cached - self._b1.num_blocks)
+            self._b2.trim(2 * size - cached - self._b1.num_blocks)
 
     # Using
 
@@ -143,6 +140,8 @@ class ARC(EvictionPolicy):
         ghosts = self._b1 if place.queue is self._t1 else self._b2
         start = span.start + span.num_blocks
         ghosts.push(place.keys, start, start + num_blocks)
+        if self.variant == "vllm":
+            ghosts.trim(self.pool.num_blocks)
         place.queue.give_up(span, num_blocks)
 
     def forget(self, span: Span) -> None:

@@ -7,7 +7,9 @@ path; the order in which they are forgotten is a queue, the deepest block of a r
     root -- [0..7] --+-- [8..40] *     * remembered; [0..7] is not: it only leads to what is
                      +-- [8..11] *
 
-Content is remembered at most once; what is evicted again counts as new.
+Content is remembered at most once; what is evicted again counts as new. Published algorithms look
+content up before they evict something to make room for it, managers here tell a policy of the
+insertion, so after that: policies keep one ghost more than their limit, and find the same.
 """
 
 from __future__ import annotations
@@ -49,7 +51,6 @@ class Ghosts:
         self.num_blocks = 0
         self._root = Ghost(None, cast("BlockKeys", ()), 0, 0)
         self._queue = FreeQueue()
-        self._was_asked = False
 
     def push(self, keys: BlockKeys, start: int, stop: int, note: Any = None) -> None:
         """Remember the blocks *start* to *stop* - 1 of *keys*; the deepest will go first."""
@@ -65,7 +66,6 @@ class Ghosts:
 
     def take(self, keys: BlockKeys, start: int, stop: int) -> list[Run]:
         """The same, and it is remembered no more; neighbours with the same note are one run."""
-        self._was_asked = True
         runs: list[Run] = []
         for ghost, low, high in reversed(self._found(keys, start, stop)):
             if runs and runs[-1].start == high and runs[-1].note == ghost.note:
@@ -80,17 +80,6 @@ class Ghosts:
             self._prune(ghost)
         runs.reverse()
         return runs
-
-    def settle(self, num_blocks: int) -> None:
-        """Forget the oldest but *num_blocks*, if anything was taken since the last time.
-
-        A policy calls it when it must evict. So nothing is forgotten between the eviction that
-        makes room for a block and the look-up of that block when it is inserted: the block is
-        compared with what was remembered when it was missed. Meanwhile there may be more ghosts.
-        """
-        if self._was_asked:
-            self._was_asked = False
-            self.trim(num_blocks)
 
     def trim(self, num_blocks: int) -> None:
         """Forget the oldest but *num_blocks*."""

@@ -25,12 +25,20 @@ from policies.ghosts import Ghosts, Run
 from policies.insertion_queue import offer
 from policies.lfu import LFU
 from policies.lru import LRU
+from policies.ranked import Ranked
 from sim.cache import EvictionPolicy, Pool, Span
 from sim.errors import ConfigError
 from sim.keys import BlockKeys
 from sim.request import Request
 
 LARGEST_REGRET = 23.0  # ln(1e10): no weight is below 1e-10
+
+
+class Oldest(Ranked):
+    """LRU that can pass over what may not go."""
+
+    def rank(self, span: Span, request: Request, now: float) -> int:
+        return 0  # ties: released earliest, then deeper
 
 
 class LeCaR(EvictionPolicy):
@@ -56,7 +64,7 @@ class LeCaR(EvictionPolicy):
 
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
-        self._lru, self._lfu = LRU(), LFU()
+        self._lru, self._lfu = Oldest() if pool.leaf_only else LRU(), LFU()
         for expert in (self._lru, self._lfu):
             expert.bind(pool)
         self._ghosts = Ghosts(), Ghosts()  # of what LRU and what LFU evicted
@@ -73,16 +81,16 @@ class LeCaR(EvictionPolicy):
     # Learning
 
     def miss(self, request: Request, start: int, stop: int) -> None:
-        self._settle()
+        self._trim(self._most_ghosts)
         of_lru, of_lfu = (ghosts.find(request.keys, start, stop) for ghosts in self._ghosts)
         if of_lru or of_lfu:
             regret = self.learning_rate * (self._sum(of_lru) - self._sum(of_lfu))
             self._regret = max(-LARGEST_REGRET, min(self._regret + regret, LARGEST_REGRET))
             self._side, self._run = None, 0  # the coin is another one now
 
-    def _settle(self) -> None:
+    def _trim(self, num_blocks: int) -> None:
         for ghosts in self._ghosts:
-            ghosts.settle(self._most_ghosts)
+            ghosts.trim(num_blocks)
 
     def _sum(self, runs: list[Run]) -> float:
         """d^t for every block of *runs*; the order of the sum must not depend on the runs."""
@@ -137,10 +145,7 @@ class LeCaR(EvictionPolicy):
 
     def _candidates(self) -> tuple[Span, Span]:
         """What LRU and what LFU would evict."""
-        by_lfu, _ = self._lfu.victim(1)
-        if not self.pool.leaf_only:
-            return self._lru.victim(1)[0], by_lfu
-        return next(span for span in self._lru if self.pool.may_evict(span)), by_lfu
+        return self._lru.victim(1)[0], self._lfu.victim(1)[0]
 
     def _toss(self) -> None:
         """The coin's next side, and how often in a row it shows it: then comes the other side."""
@@ -151,11 +156,11 @@ class LeCaR(EvictionPolicy):
         self._run = 1 + (int(log(u) / log(again)) if 0 < again < 1 else 0)
 
     def evicted(self, span: Span, num_blocks: int) -> None:
-        self._settle()
         keys = self._keys[span]
         if self._is_disputed:
             start = span.start + span.num_blocks
             self._ghosts[self._side or 0].push(keys, start, start + num_blocks, self._uses)
+            self._trim(self._most_ghosts + 1)  # what makes room is taken out after it
             self._run -= num_blocks
         self._lru.evicted(span, num_blocks)
         self._lfu.evicted(span, num_blocks)

@@ -49,9 +49,6 @@ class LRUK(Ranked):
         self._ghosts = Ghosts()  # their notes are uses
         self._most_ghosts = int(self.history * pool.num_blocks)
 
-    def miss(self, request: Request, start: int, stop: int) -> None:
-        self._ghosts.settle(self._most_ghosts)
-
     def touch(self, span: Span, request: Request, now: float) -> None:
         self._tick(request, now)
         uses, keys = span.note or NO_PAST
@@ -75,7 +72,7 @@ class LRUK(Ranked):
         return uses[0] if len(uses) == self.k else 0
 
     def evicted(self, span: Span, num_blocks: int) -> None:
-        self._ghosts.settle(self._most_ghosts)
         start = span.start + span.num_blocks
         self._ghosts.push(span.note.keys, start, start + num_blocks, span.note.uses)
+        self._ghosts.trim(self._most_ghosts + 1)  # what makes room is looked up after it
         super().evicted(span, num_blocks)

@@ -12,8 +12,8 @@ S3FIFO (2024), to which it is equal on requests of one block. The paper has no `
 main queue of 0.9 with as many ghosts.
 
 Differs from the source: blocks in use count in their queue but are passed over (in the main queue
-they go to its back and keep their counter), and ghosts above the limit are forgotten at the next
-eviction after an insertion. If no block of the preferred queue may go, the other one's does.
+they go to its back and keep their counter). If no block of the preferred queue may go, the other
+one's does.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ class S3FIFO(EvictionPolicy):
         assert place.queue is not None
         if place.queue is self._small:
             start = span.start + span.num_blocks
-            self._ghosts.settle(self._most_ghosts)
             self._ghosts.push(place.keys, start, start + num_blocks)
+            self._ghosts.trim(self._most_ghosts + 1)  # what makes room is looked up after it
         place.queue.give_up(span, num_blocks)
 
     def forget(self, span: Span) -> None:

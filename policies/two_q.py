@@ -7,9 +7,8 @@ pool in blocks: *in_ratio* (0.25) for A1in, *out_ratio* (0.5) for the ghosts.
 Source: Johnson and Shasha, "2Q: a low overhead high performance buffer management replacement
 algorithm", VLDB 1994 (the full version; defaults are the paper's); libCacheSim's TwoQ.
 
-Differs from the paper: blocks in use count in A1in but are passed over; ghosts above the limit are
-forgotten at the next eviction after an insertion. If no block of the preferred queue may go, the
-other one's does.
+Differs from the paper: blocks in use count in A1in but are passed over. If no block of the
+preferred queue may go, the other one's does.
 """
 
 from __future__ import annotations
@@ -94,8 +93,8 @@ class TwoQ(EvictionPolicy):
         assert place.queue is not None
         if place.queue is self._in:
             start = span.start + span.num_blocks
-            self._ghosts.settle(self._most_ghosts)
             self._ghosts.push(place.keys, start, start + num_blocks)
+            self._ghosts.trim(self._most_ghosts + 1)  # what makes room is looked up after it
         place.queue.give_up(span, num_blocks)
 
     def forget(self, span: Span) -> None:

@@ -84,21 +84,6 @@ def test_a_run_is_one_entry_however_it_was_evicted():
     assert len(nodes(ghosts)) == 1
 
 
-def test_nothing_is_forgotten_between_an_eviction_and_the_look_up():
-    """Limit 1, ghost A. B is evicted to make room for A: A is still found; then the limit holds."""
-    ghosts, a, b, c = Ghosts(), Letters("a", 1), Letters("b", 1), Letters("c", 1)
-    ghosts.push(a, 0, 1)
-    ghosts.settle(1)
-    ghosts.push(b, 0, 1)
-    assert ghosts.take(a, 0, 1) == [Run(0, 1, None)]
-    ghosts.settle(1)
-    ghosts.push(c, 0, 1)
-    assert ghosts.num_blocks == 2
-    assert ghosts.take(a, 0, 1) == []
-    ghosts.settle(1)
-    assert (ghosts.find(b, 0, 1), ghosts.num_blocks) == ([], 1)
-
-
 class Cutting(Pool):
     """Cuts spans and nothing else."""
 

@@ -6,13 +6,19 @@ import random
 
 import pytest
 
+from policies.arc import ARC
 from policies.clock import Clock
 from policies.fifo import FIFO
+from policies.lecar import LeCaR
+from policies.lfu import LFU
+from policies.lirs import LIRS
+from policies.random_choice import Random
 from policies.s3fifo import S3FIFO
 from policies.skipping_queue import SkippingQueue
 from policies.slru import SLRU
 from policies.two_q import TwoQ
 from policies.vllm import VLLMBlockManager
+from policies.wtinylfu import WTinyLFU
 from sim.cache import Span
 from sim.keys import SegmentKeys
 from sim.request import Request
@@ -61,7 +67,9 @@ def test_it_is_a_list_with_sleepers(seed):
             assert queue.first is plain[0]
 
 
-@pytest.mark.parametrize("policy", [FIFO, Clock, S3FIFO, SLRU, TwoQ])
+@pytest.mark.parametrize(
+    "policy", [FIFO, Clock, S3FIFO, SLRU, TwoQ, ARC, LIRS, WTinyLFU, LFU, LeCaR, Random]
+)
 def test_what_may_not_go_is_not_looked_at_again_and_again(policy):
     """By leaves: 300 prompts, then what continues each of them, then 600 others.
 
@@ -86,4 +94,4 @@ def test_what_may_not_go_is_not_looked_at_again_and_again(policy):
         manager.serve(Request(number, keys, ends[-1], 1), ends[-1])
         num_blocks += ends[-1]
     assert manager.num_evicted_blocks > 1_000
-    assert looks < 4 * manager.num_evicted_blocks
+    assert looks < 3 * manager.num_evicted_blocks

@@ -46,6 +46,17 @@ def test_a1out_is_short(server):
     assert server.holds("A") == ""
 
 
+@pytest.mark.parametrize(("served", "held"), [("ABCDEFA", "A"), ("ABCDEFGA", "")])
+def test_an_eviction_does_not_forget_what_it_makes_room_for(server, served, held):
+    """Kout 2, and A is the oldest of two ghosts when A returns: found, though C becomes a ghost.
+
+    After one more eviction A is the oldest of three: it enters A1in, and four others push it out.
+    """
+    server.hits(served)
+    server.hits("WXYZ")
+    assert server.holds("A") == held
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
