@@ -16,7 +16,6 @@ from __future__ import annotations
 from math import inf
 
 from policies.held_array import HeldArray
-from policies.insertion_queue import nothing_may_go
 from sim.cache import Pool, Span
 from sim.errors import ConfigError
 from sim.request import Request
@@ -49,15 +48,11 @@ class Hyperbolic(HeldArray):
         span.note = (uses + 1, inserted)
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
-        held, now = self.held, self._uses + 1
-        if not held:
-            raise nothing_may_go()
-        best: Span | None = None
+        now = self._uses + 1
         lowest = inf
-        for place in self.rng.integers(len(held), size=self.num_samples).tolist():
-            span = held[place]
+        for span in self.draw(self.num_samples):
             uses, inserted = span.note
             value = uses / (now - inserted)
-            if value < lowest and (not self.pool.leaf_only or self.pool.may_evict(span)):
+            if value < lowest:
                 best, lowest = span, value
-        return best or self.first_leaf(), 1
+        return best, 1

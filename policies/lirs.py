@@ -21,8 +21,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import cast
 
-from policies.free_queue import FreeQueue
 from policies.insertion_queue import nothing_may_go
+from policies.skipping_queue import SkippingQueue
 from sim.cache import EvictionPolicy, Pool, Span
 from sim.errors import ConfigError
 from sim.request import Request
@@ -52,7 +52,7 @@ class LIRS(EvictionPolicy):
 
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
-        self._stack, self._queue = FreeQueue(), FreeQueue()  # S: oldest first; Q: next victim first
+        self._stack, self._queue = SkippingQueue(), SkippingQueue()  # the oldest, the next first
         self._ghosts: OrderedDict[Hashable, Entry] = OrderedDict()  # in S, evicted first first
         self._num_lir = self._num_stacked = 0
         self._most_lir = pool.num_blocks - max(1, int(self.hir_ratio * pool.num_blocks))
@@ -123,9 +123,7 @@ class LIRS(EvictionPolicy):
     def _prune(self) -> None:
         """Drop the oldest of S until an LIR block is the oldest."""
         stack = self._stack
-        while stack and not (oldest := cast("Entry", stack.first)).is_lir:
-            if stack.end.prev_free is oldest:  # the only one
-                return
+        while self._num_stacked > 1 and not (oldest := cast("Entry", stack.first)).is_lir:
             self._unstack(oldest)
             if oldest.block is None:
                 del self._ghosts[oldest.name]
@@ -142,18 +140,23 @@ class LIRS(EvictionPolicy):
     def split(self, upper: Span, lower: Span) -> None:
         raise AssertionError("a span of one block cannot be cut")
 
+    def unlocked(self, span: Span) -> None:
+        self._queue.wake(span)
+        self._stack.wake(span.note)
+
     def victim(self, num_blocks: int) -> tuple[Span, int]:
-        pool = self.pool
-        for span in self._queue:
-            if not pool.leaf_only or pool.may_evict(span):
+        while (span := self._queue.peek()) is not None:
+            if self._may_go(span):
                 return span, 1
-        for entry in self._stack:
-            block = cast("Entry", entry).block
-            if block is None or block.ref_cnt:
-                continue
-            if not pool.leaf_only or pool.may_evict(block):
-                return block, 1
+            self._queue.set_aside(span)
+        while (entry := cast("Entry | None", self._stack.peek())) is not None:
+            if entry.block is not None and self._may_go(entry.block):
+                return entry.block, 1
+            self._stack.set_aside(entry)  # until it is used again
         raise nothing_may_go()
+
+    def _may_go(self, block: Span) -> bool:
+        return not block.ref_cnt and (not self.pool.leaf_only or self.pool.may_evict(block))
 
     def evicted(self, span: Span, num_blocks: int) -> None:
         entry: Entry = span.note

@@ -13,20 +13,11 @@ Single blocks: a span would give its deepest block first, which is not uniform.
 from __future__ import annotations
 
 from policies.held_array import HeldArray
-from policies.insertion_queue import nothing_may_go
 from sim.cache import Span
-
-MOST_TRIES = 200
 
 
 class Random(HeldArray):
     """Evict any block."""
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
-        if not self.held:
-            raise nothing_may_go()
-        for _ in range(MOST_TRIES):  # leaves only: draw until one may go
-            span = self.held[int(self.rng.integers(len(self.held)))]
-            if not self.pool.leaf_only or self.pool.may_evict(span):
-                return span, 1
-        return self.first_leaf(), 1
+        return self.draw(1)[0], 1

@@ -14,6 +14,8 @@ from heapq import heappop, heappush
 from policies.free_queue import FreeQueue
 from sim.cache import Span
 
+SPARE_ENTRIES = 64
+
 Entry = tuple[int, int, Span]  # number of the setting aside, - end of the span, span
 
 
@@ -54,12 +56,23 @@ class SkippingQueue(FreeQueue):
         if span in self._asleep:
             self._asleep.remove(span)
             heappush(self._awake, self._aside[span])
+            self._tidy()
 
     def _enter(self, number: int, span: Span) -> None:
         """Set *span* aside, awake."""
         entry = self._aside[span] = (number, -(span.start + span.num_blocks), span)
         heappush(self._order, entry)
         heappush(self._awake, entry)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop what is out of date, once that is most of a heap."""
+        aside, asleep = self._aside, self._asleep
+        most = 2 * len(aside) + SPARE_ENTRIES
+        if len(self._order) > most:
+            self._order = sorted(aside.values())
+        if len(self._awake) > most:
+            self._awake = sorted(entry for entry in aside.values() if entry[2] not in asleep)
 
     # What every queue can
 
