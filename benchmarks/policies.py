@@ -10,11 +10,11 @@ from benchmarks.measure import Outcome, Row, in_fresh_process, repeated, timed
 from policies import POLICIES
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.build import build
+from sim.analysis.mrc import lru_curve
 from sim.cache import BlockManager, EvictionPolicy
-from sim.mrc import lru_curve
 from sim.replay import ReplayResult, replay
 from sim.request import Request
+from sim.spec.build import build
 
 NEEDS = CONVERSATION
 TITLE = "Policies: 16-token blocks, pool of a tenth of the footprint"

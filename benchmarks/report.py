@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.inputs import Settings
 from benchmarks.measure import Row
 from benchmarks.targets import Target
-from sim.provenance import git_revision
+from sim.studies.provenance import git_revision
 
 HEADER = (
     "",

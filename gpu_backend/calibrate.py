@@ -2,7 +2,8 @@
 
 Only parts are measured for the profile: ceilings, matrix products, attention, and two whole steps
 for what is neither. Then whole steps of a real decoder are timed, none of which was used, and
-compared with `sim.profiled`. On a CPU this tests the method, with the CPU as a very small GPU.
+compared with `sim.hardware.profiled`. On a CPU this tests the method, with the CPU as a very small
+GPU.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from gpu_backend.fit import RooflineFit, fit_roofline, times
 from gpu_backend.held_out import HeldOut, load_of
 from gpu_backend.plan import Plan, model_profile
 from gpu_backend.step_timer import Rows, StepTimer
-from sim.gpu_profile import GpuProfile
-from sim.profiled import Profiled
+from sim.hardware.gpu_profile import GpuProfile
+from sim.hardware.profiled import Profiled
 
 Report = Callable[[str], None]
 CACHE = 128 << 20  # bytes of weights that no cache holds

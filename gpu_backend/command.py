@@ -43,7 +43,7 @@ def calibrate(arguments: Namespace) -> int:
     """Measure a profile and say how well it does."""
     if arguments.tables:
         from gpu_backend.tables import fits
-        from sim.yaml_text import dump
+        from sim.spec.yaml_text import dump
 
         print(dump(fits(arguments.tables)), end="")
         return 0
@@ -108,7 +108,7 @@ def backends(arguments: Namespace) -> int:
 
 def memory(arguments: Namespace) -> int:
     """Say how many blocks fit."""
-    from sim.kv_memory import GIB, kv_memory
+    from sim.hardware.kv_memory import GIB, kv_memory
 
     found = kv_memory(
         arguments.model,

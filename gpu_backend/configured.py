@@ -8,11 +8,11 @@ from pathlib import Path
 
 from gpu_backend.trace import StepTrace
 from gpu_backend.tracing import has_block_ids, traced_run
-from sim.build import Plan
 from sim.errors import ConfigError
-from sim.experiment import Experiment
 from sim.needs import prepare
-from sim.place import did_you_mean
+from sim.spec.build import Plan
+from sim.spec.place import did_you_mean
+from sim.studies.experiment import Experiment
 
 TWINS = {"vllm": "reference"}
 """Managers without block ids, and the one that decides the same with them."""

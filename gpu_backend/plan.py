@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpu_backend.model import Shape
 from gpu_backend.step_timer import Rows
-from sim.model_profile import ModelProfile
+from sim.hardware.model_profile import ModelProfile
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from gpu_backend.fit import RooflineFit, fit_roofline
 from sim.errors import ConfigError, KvsimError
-from sim.gpu_profile import GpuProfile
+from sim.hardware.gpu_profile import GpuProfile
 
 PACKAGE = "aiconfigurator_core"
 SYSTEMS = {

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.build import build
 from sim.cache import BlockManager
 from sim.engine import Engine
 from sim.keys import Image, TokenKeys
 from sim.latency import Constant
 from sim.request import Request
 from sim.scheduler import SchedulerConfig
+from sim.spec.build import build
 
 VOCABULARY = 1000
 

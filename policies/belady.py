@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from policies.ranked import Ranked
+from sim.analysis.next_use import NEVER, NextUse, next_uses
 from sim.cache import Pool, Span
 from sim.errors import ConfigError
 from sim.footprint import Footprint, prompt, with_answer
-from sim.next_use import NEVER, NextUse, next_uses
 from sim.request import Request, RequestStatus
 
 

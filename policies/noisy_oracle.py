@@ -19,10 +19,10 @@ from typing import ClassVar
 import numpy as np
 
 from policies.stepped import Stepped
+from sim.analysis.next_use import NEVER, NextUse, next_uses
 from sim.cache import Pool, Span
 from sim.errors import ConfigError
 from sim.footprint import Footprint, prompt, with_answer
-from sim.next_use import NEVER, NextUse, next_uses
 from sim.request import Request
 
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from sim import plots
     from sim.engine import Engine
     from sim.results import Results, load
-    from sim.study import run
+    from sim.studies.study import run
 
 _HOMES = {
     "Engine": "sim.engine",
     "Results": "sim.results",
     "plots": "sim.plots",
     "load": "sim.results",
-    "run": "sim.study",
+    "run": "sim.studies.study",
 }
 
 __all__ = ["Engine", "Results", "load", "plots", "replay", "run"]

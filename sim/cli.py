@@ -25,9 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in *argv* (default: the program's arguments); its exit code."""
     arguments = parser().parse_args(argv)
     try:
-        from sim.commands import COMMANDS  # nothing is loaded for --help
+        from sim.commands import execute  # nothing is loaded for --help
 
-        code = COMMANDS[arguments.command](arguments)
+        code = execute(arguments)
         sys.stdout.flush()
         return code
     except KvsimError as error:
@@ -65,7 +65,7 @@ class _Version(argparse.Action):
         super().__init__(nargs=0, help="print the version and exit", **options)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from sim.provenance import installed
+        from sim.studies.provenance import installed
 
         print(f"kvsim {installed('kvsim') or '(not installed)'}")
         parser.exit()
@@ -129,7 +129,7 @@ def _add_validate(commands: Any) -> None:
 
 
 def _add_report(commands: Any) -> None:
-    from sim.report_command import add_options
+    from sim.commands.report import add_options
 
     about = "Say what results mean: a page with the answer, tables and figures, and where from."
     add_options(_command(commands, "report", about))
@@ -190,7 +190,7 @@ def _add_decompose(commands: Any) -> None:
 
 
 def _add_mrc(commands: Any) -> None:
-    from sim.mrc_command import add_options
+    from sim.commands.mrc import add_options
 
     about = "Say how much memory a trace needs for which hit rate: LRU, the optimum, the limit."
     add_options(_command(commands, "mrc", about))

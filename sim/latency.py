@@ -15,8 +15,8 @@ LATENCIES = {
     "constant": "sim.latency:Constant",
     "linear": "sim.latency:Linear",
     "roofline": "sim.latency:Roofline",
-    "profile": "sim.profiled:Profiled",
-    "dynamo": "sim.dynamo_polynomial:DynamoPolynomial",
+    "profile": "sim.hardware.profiled:Profiled",
+    "dynamo": "sim.hardware.dynamo_polynomial:DynamoPolynomial",
 }
 
 

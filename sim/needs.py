@@ -29,7 +29,7 @@ def check_needs(manager: BlockManager, workload: Workload) -> None:
 def prepare(manager: BlockManager, workload: Workload, warm: Workload | None = None) -> None:
     """Check the needs of the manager's policy, and show it the future if it is offline.
 
-    *warm*: what is served before *workload* (`sim.warm_start`).
+    *warm*: what is served before *workload* (`sim.state.warm_start`).
     """
     parts = [workload] if warm is None else [warm, workload]
     for part in parts:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pandas as pd
 
-from sim.axes import Setting
 from sim.columns import REQUEST_COLUMNS as REQUEST_COLUMNS
 from sim.columns import SERIES_COLUMNS as SERIES_COLUMNS
 from sim.columns import column, identifiers, numbers, sync, table, with_latencies
 from sim.errors import ConfigError, KvsimError
+from sim.spec.axes import Setting
 from sim.summary import HIT_RATES, Number, headline, recount, summary_row
 
 FILES = ("requests.parquet", "series.parquet", "summary.csv")
@@ -148,14 +148,14 @@ class Results:
         return found[0]
 
     def compare(self, baseline: str | None = None, **options: Any) -> pd.DataFrame:
-        """Paired differences from *baseline*, with confidence intervals: see `sim.compare`."""
-        from sim.compare import compare
+        """Paired differences from *baseline* with confidence intervals: `sim.analysis.compare`."""
+        from sim.analysis.compare import compare
 
         return compare(self, baseline, **options)
 
     def misses(self) -> pd.DataFrame:
-        """Prompt tokens by what became of them: see `sim.misses`."""
-        from sim.misses import attribution
+        """Prompt tokens by what became of them: see `sim.analysis.misses`."""
+        from sim.analysis.misses import attribution
 
         return attribution(self)
 

@@ -17,16 +17,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sim.build import Plan, plan
 from sim.cache import BlockManager, EvictionPolicy
-from sim.contract import ContractBroken
+from sim.checks.contract import ContractBroken
+from sim.checks.guard import Guard
+from sim.checks.time_limit import Overdue, time_limit
+from sim.checks.trials import Hints, Programs, Repetitions, Trial
+from sim.checks.whole_runs import WholeRuns
 from sim.errors import ConfigError, KvsimError
-from sim.guard import Guard
-from sim.names import CONTRACTS, Kind, a, find, imported, names
-from sim.place import Place, did_you_mean, show
-from sim.time_limit import Overdue, time_limit
-from sim.trials import Hints, Programs, Repetitions, Trial
-from sim.whole_runs import WholeRuns
+from sim.spec.build import Plan, plan
+from sim.spec.names import CONTRACTS, Kind, a, find, imported, names
+from sim.spec.place import Place, did_you_mean, show
 
 __all__ = ["ContractBroken", "check_block_manager", "check_eviction_policy"]
 

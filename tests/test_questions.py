@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from sim.cli import main
-from sim.report import Report
-from sim.study import Study
+from sim.reports.report import Report
+from sim.studies.study import Study
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "configs" / "questions").glob("*.yaml"))

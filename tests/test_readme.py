@@ -21,13 +21,13 @@ import pytest
 import sim
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.experiment import Experiment
+from sim.checks.twins import Twins
 from sim.golden import find
 from sim.golden.recording import Unsupported, check_supported
-from sim.names import imported
-from sim.place import Place
 from sim.replay import replay
-from sim.twins import Twins
+from sim.spec.names import imported
+from sim.spec.place import Place
+from sim.studies.experiment import Experiment
 from workloads.mooncake import Mooncake
 
 ROOT = Path(__file__).parent.parent

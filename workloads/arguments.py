@@ -1,7 +1,7 @@
 """Checks of constructor arguments: a ConfigError names the argument, its value and the rule.
 
-What counts as a number is decided in `sim.parameters`, for configurations and Python alike; here
-the range is checked, which no annotation can say.
+What counts as a number is decided in `sim.spec.parameters`, for configurations and Python alike;
+here the range is checked, which no annotation can say.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from sim.errors import ConfigError
-from sim.parameters import validated
+from sim.spec.parameters import validated
 
 
 def whole_number(owner: str, name: str, value: Any, least: int) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import ConfigError, TraceError
-from sim.place import did_you_mean
+from sim.spec.place import did_you_mean
 from workloads.catalog import DATASETS, Dataset, File
 from workloads.compressed import SUFFIXES, opened
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sim.build import build
 from sim.errors import TraceError
+from sim.spec.build import build
 from sim.workload import Workload
 from workloads.compressed import SUFFIXES
 from workloads.data import find

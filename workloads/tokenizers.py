@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 
 from sim.errors import ConfigError
-from sim.names import imported
-from sim.place import Place
+from sim.spec.names import imported
+from sim.spec.place import Place
 
 Tokenize = Callable[[str], Sequence[int]]
 

@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
+from sim.analysis.mrc import lru_curve
 from sim.errors import ConfigError
-from sim.mrc import lru_curve
-from sim.style import INK, PLAIN, dress, look, new_axes, say
+from sim.plots.style import INK, PLAIN, dress, look, new_axes, say
 from sim.workload import Workload
 from workloads.profile import Seen
 from workloads.sharing_tree import branches

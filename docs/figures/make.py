@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from sim import plots, replay, run
-from sim.build import build
 from sim.errors import TraceError
 from sim.needs import prepare
-from sim.style import FAINT, LEGEND, PLAIN, dress, look, new_axes
+from sim.plots.style import FAINT, LEGEND, PLAIN, dress, look, new_axes
+from sim.spec.build import build
 from sim.workload import Workload
 from workloads.shared_prefix import SharedPrefix
 

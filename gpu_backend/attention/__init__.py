@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sim.errors import ConfigError
 from sim.extras import is_installed
-from sim.place import did_you_mean
+from sim.spec.place import did_you_mean
 
 if TYPE_CHECKING:
     from gpu_backend.attention.batch import Backend

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sim.build import build
 from sim.cache import NO_HIT, BlockManager, Hit
 from sim.golden.recording import (
     Hashes,
@@ -22,6 +21,7 @@ from sim.golden.recording import (
 )
 from sim.keys import TokenKeys
 from sim.request import Request, RequestStatus
+from sim.spec.build import build
 
 
 def replay_manager(recording: dict[str, Any], manager: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.build import build
 from sim.cache import BlockManager, KVEvent
 from sim.golden.recording import (
     Hashes,
@@ -21,6 +20,7 @@ from sim.golden.recording import (
 from sim.keys import TokenKeys
 from sim.request import Request
 from sim.scheduler import Scheduler, SchedulerConfig, Step
+from sim.spec.build import build
 from sim.stats import PrefixCacheStats
 
 

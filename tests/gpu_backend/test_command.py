@@ -156,8 +156,8 @@ def test_bench_writes_its_numbers(tmp_path, capsys):
 @needs_torch
 def test_calibrate_makes_a_profile_that_can_be_used(tmp_path, capsys):
     """Toy sizes: measured, held-out steps told, and read back by the latency model."""
+    from sim.hardware.profiled import Profiled
     from sim.latency import StepLoad
-    from sim.profiled import Profiled
 
     path = tmp_path / "profile.json"
     arguments = ["gpu", "calibrate", "--device", "cpu", "--quick", "--out", str(path)]

@@ -9,7 +9,7 @@ from gpu_backend import tables
 from gpu_backend.fit import fit_roofline, times
 from sim.errors import ConfigError
 from sim.extras import is_installed
-from sim.gpu_profile import GpuProfile
+from sim.hardware.gpu_profile import GpuProfile
 
 
 def test_a_roofline_is_found_again():

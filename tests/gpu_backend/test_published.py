@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpu_backend.published import Published, closed_loop_tpot, mean_error, predicted_ms
+from sim.hardware.profiled import Profiled
 from sim.latency import Linear
-from sim.profiled import Profiled
 
 PAGE = Path(__file__).parents[2] / "docs" / "fidelity.md"
 

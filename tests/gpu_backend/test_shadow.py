@@ -15,10 +15,10 @@ from gpu_backend.toy import toy_engine, toy_requests
 from gpu_backend.tracing import has_block_ids, traced_run
 from policies import MANAGERS, POLICIES
 from policies.reference import ReferenceBlockManager
-from sim.build import build
 from sim.engine import Engine
 from sim.keys import BlockKeys, ChunkKeys, Image, SegmentKeys, TokenKeys
 from sim.scheduler import SchedulerConfig
+from sim.spec.build import build
 from workloads.shared_prefix import SharedPrefix
 
 

@@ -17,21 +17,21 @@ from policies.belady import Belady
 from policies.reference import ReferenceBlockManager
 from policies.uncached import UncachedBlockManager
 from policies.vllm import VLLMBlockManager
-from sim import next_use
-from sim.bounds import bounds, pool_bounds, replay_optimum
-from sim.build import build
+from sim.analysis import next_use
+from sim.analysis.bounds import bounds, pool_bounds, replay_optimum
+from sim.analysis.mrc import lru_curve
+from sim.analysis.optimum import Moment, Optimum, Schedule, _Use, one_at_a_time
+from sim.analysis.recording import Recording
 from sim.cache import BlockManager, BlockRemoved, EvictionPolicy
+from sim.checks.twins import Letters
 from sim.engine import Engine
 from sim.errors import ConfigError
 from sim.footprint import Footprint, all_ids, prompt, with_answer
 from sim.keys import SegmentKeys
-from sim.mrc import lru_curve
-from sim.optimum import Moment, Optimum, Schedule, _Use, one_at_a_time
-from sim.recording import Recording
 from sim.replay import replay
 from sim.request import Request, RequestStatus
 from sim.scheduler import SchedulerConfig
-from sim.twins import Letters
+from sim.spec.build import build
 from workloads.mooncake import Mooncake
 from workloads.shared_prefix import SharedPrefix
 

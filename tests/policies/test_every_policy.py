@@ -9,9 +9,9 @@ import pytest
 from policies import POLICIES
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.bounds import bounds
-from sim.build import build
+from sim.analysis.bounds import bounds
 from sim.replay import ReplayResult, replay
+from sim.spec.build import build
 from workloads.mooncake import Mooncake
 
 NUM_BLOCKS = 1_000

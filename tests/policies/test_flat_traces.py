@@ -26,10 +26,10 @@ from policies.random_choice import Random
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
 from policies.wtinylfu import WTinyLFU
-from sim.build import build
 from sim.cache import Pool, Span
 from sim.keys import SegmentKeys
 from sim.request import Request
+from sim.spec.build import build
 
 EXACT = ("lru", "fifo", "clock", "sieve", "s3fifo", "slru", "two_q", "arc")
 BY_CHANCE = {"lecar": LeCaR, "hyperbolic": Hyperbolic, "random": Random}

@@ -8,12 +8,12 @@ from policies.lru import LRU
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
 from sim.cache import EvictionPolicy
+from sim.checks.twins import Twins
 from sim.engine import Engine
 from sim.errors import ConfigError
 from sim.keys import SegmentKeys
 from sim.latency import Constant
 from sim.request import Request
-from sim.twins import Twins
 
 MANAGERS = (ReferenceBlockManager, VLLMBlockManager)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from policies import POLICIES
-from sim.names import find
-from sim.parameters import Parameters
-from sim.place import Place
+from sim.spec.names import find
+from sim.spec.parameters import Parameters
+from sim.spec.place import Place
 
 TEXT = (Path(__file__).parents[2] / "docs" / "policies.md").read_text("utf-8")
 ROWS = {

@@ -23,7 +23,7 @@ from policies.two_q import TwoQ
 from policies.vllm import VLLMBlockManager
 from policies.wtinylfu import WTinyLFU
 from sim.cache import EvictionPolicy
-from sim.twins import Twins
+from sim.checks.twins import Twins
 
 POLICIES = {
     "fifo": FIFO,

@@ -12,6 +12,7 @@ from policies.lru import LRU
 from policies.radix import RadixBlockManager
 from policies.vllm import VLLMBlockManager
 from sim.cache import AllBlocksCleared, BlockRemoved, BlockStored
+from sim.checks.twins import Letters
 from sim.engine import Engine
 from sim.errors import ConfigError
 from sim.keys import SegmentKeys, TokenKeys
@@ -19,7 +20,6 @@ from sim.latency import Constant
 from sim.replay import replay
 from sim.request import Request, RequestStatus
 from sim.scheduler import SchedulerConfig
-from sim.twins import Letters
 
 STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority")
 

@@ -8,9 +8,9 @@ from policies import POLICIES
 from policies.radix import RadixBlockManager
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.names import find
-from sim.place import Place
-from sim.twins import Twins
+from sim.checks.twins import Twins
+from sim.spec.names import find
+from sim.spec.place import Place
 
 NUM_PROGRAMS = 300
 ARGUMENTS = {  # such that every rule is at work in programs of 60 operations, one a second

@@ -10,9 +10,9 @@ from policies.ranked import Ranked
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
 from sim import run
+from sim.checks.twins import Twins
 from sim.cli import main
 from sim.testing import check_eviction_policy
-from sim.twins import Twins
 
 MODULE = '''
 """System prompts stay: of what is left the least used goes first."""

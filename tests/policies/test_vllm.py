@@ -10,7 +10,7 @@ from policies.lru import LRU
 from policies.prefix_tree import Copy, PrefixTree
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.twins import Twins
+from sim.checks.twins import Twins
 
 OPTIONS = [
     {"free_order": order, "null_block": null, **extra}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sim.axes import points
-from sim.config import load
 from sim.errors import ConfigError
+from sim.spec.axes import points
+from sim.spec.config import load
 
 
 def settings(**sections: Any) -> list[dict[str, Any]]:

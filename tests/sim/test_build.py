@@ -12,13 +12,13 @@ import pytest
 
 from policies.lru import LRU
 from policies.reference import ReferenceBlockManager
-from sim import parameters
-from sim.build import Plan, build, plan
 from sim.errors import ConfigError
 from sim.latency import LatencyModel, Linear, StepLoad
-from sim.parameters import Parameters, validated
-from sim.place import Place
 from sim.request import Request
+from sim.spec import parameters
+from sim.spec.build import Plan, build, plan
+from sim.spec.parameters import Parameters, validated
+from sim.spec.place import Place
 from sim.workload import Workload
 
 
@@ -323,7 +323,7 @@ def test_modules_load_without_their_siblings() -> None:
 
     code = textwrap.dedent("""
         import sys
-        import sim.build, sim.experiment
+        import sim.spec.build, sim.studies.experiment
         loaded = {"policies", "workloads", "pandas", "matplotlib", "torch"} & sys.modules.keys()
         sys.exit(f"loaded: {loaded}" if loaded else 0)
     """)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import sim
-from sim.build import build
 from sim.cli import main
 from sim.replay import replay
+from sim.spec.build import build
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sim.__file__).parents[1])}
 """For subprocesses: they find the package that is tested, wherever they start."""
@@ -385,7 +385,7 @@ def test_a_closed_pipe_is_quiet() -> None:
 
 def test_the_configs_in_the_repository_are_valid() -> None:
     """configs/*.yaml of experiments pass every check (they run in test_readme and by hand)."""
-    from sim.experiment import Experiment
+    from sim.studies.experiment import Experiment
 
     configs = Path(__file__).parents[2] / "configs"
     for name in ("quickstart.yaml", "mooncake.yaml"):

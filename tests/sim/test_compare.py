@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sim.compare import _Metric, compare
+from sim.analysis.compare import _Metric, compare
 from sim.errors import ConfigError
 from sim.results import Results
 

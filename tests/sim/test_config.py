@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.config import Config, apply_overrides, load
 from sim.errors import ConfigError
-from sim.yaml_text import dump, parse
+from sim.spec.config import Config, apply_overrides, load
+from sim.spec.yaml_text import dump, parse
 
 
 def read(tmp_path: Path, text: str) -> Config:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from sim.console import print_summary, progress, summary_table
+from sim.commands.console import print_summary, progress, summary_table
 from sim.results import Results
 
 MakeRun = Callable[..., Results]

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from policies.vllm import VLLMBlockManager
-from sim.dask_executor import Dask, _kept, _modules
 from sim.errors import KvsimError
-from sim.saved_state import StateFile
-from sim.study import RunsFailed, run
+from sim.state.saved_state import StateFile
+from sim.studies.dask_executor import Dask, _kept, _modules
+from sim.studies.study import RunsFailed, run
 
 needs_dask = pytest.mark.filterwarnings("ignore")  # Dask's own warnings are not ours
 POLICIES = {"lru": "vllm", "fifo": {"use": "vllm", "eviction": "fifo"}}
@@ -152,7 +152,7 @@ def test_a_scheduler_that_is_not_there() -> None:
 
 
 def _unit() -> Any:
-    from sim.study import Study
+    from sim.studies.study import Study
 
     return Study.load(config()).units()[0]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from policies.vllm import VLLMBlockManager
+from sim.analysis.decompose import decompose
 from sim.cli import main
-from sim.decompose import decompose
 from sim.latency import Roofline
 from workloads.mooncake import Mooncake
 from workloads.shared_prefix import SharedPrefix

@@ -15,11 +15,11 @@ import yaml
 
 from policies.lru import LRU
 from policies.reference import ReferenceBlockManager
-from sim import schema
 from sim.errors import ConfigError, KvsimError, TraceError
-from sim.experiment import Experiment
 from sim.results import Results
-from sim.study import RunsFailed, Study, run
+from sim.spec import schema
+from sim.studies.experiment import Experiment
+from sim.studies.study import RunsFailed, Study, run
 
 TABLES = ("summary.csv", "requests.parquet", "series.parquet")
 FILES = {*TABLES, "config.yaml", "versions.json", "runs"}

@@ -10,18 +10,18 @@ from policies.fifo import FIFO
 from policies.reference import ReferenceBlockManager
 from policies.uncached import UncachedBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.build import build
+from sim.analysis.explain import NUMBERS, Explanation, explain
+from sim.analysis.misses import CLASSES, LOST
+from sim.analysis.shared_prefixes import shared_prefixes
 from sim.cli import main
 from sim.errors import ConfigError
-from sim.explain import NUMBERS, Explanation, explain
 from sim.keys import ChunkKeys
 from sim.latency import Linear
-from sim.misses import CLASSES, LOST
 from sim.replay import replay
-from sim.report import Report
+from sim.reports.report import Report
 from sim.request import Request
-from sim.shared_prefixes import shared_prefixes
-from sim.study import run
+from sim.spec.build import build
+from sim.studies.study import run
 from sim.workload import Workload
 from workloads.mooncake import Mooncake
 from workloads.own_rows import write

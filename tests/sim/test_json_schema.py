@@ -10,9 +10,9 @@ import yaml
 
 from sim import load, run
 from sim.cli import main
-from sim.json_schema import json_schema
-from sim.names import names
 from sim.results import Results
+from sim.spec.json_schema import json_schema
+from sim.spec.names import names
 
 ROOT = Path(__file__).parents[2]
 

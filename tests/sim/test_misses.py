@@ -7,14 +7,14 @@ import pytest
 from policies.ranked import Ranked
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.experiment import Experiment
-from sim.explain import explain
+from sim.analysis.explain import explain
+from sim.analysis.misses import CLASSES, attribution, by_request
 from sim.keys import BlockKeys, ChunkKeys, TokenKeys
 from sim.latency import LatencyModel, StepLoad
-from sim.misses import CLASSES, attribution, by_request
 from sim.request import Request
 from sim.results import Results
-from sim.study import run
+from sim.studies.experiment import Experiment
+from sim.studies.study import run
 from sim.workload import Workload
 
 CONFIG: dict[str, Any] = {

@@ -12,15 +12,15 @@ import pytest
 from policies.lru import LRU
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
+from sim.analysis.mrc import HitCurve, Sums, lru_curve
+from sim.analysis.shards import hot_blocks, sampled_lru_curve
 from sim.cache import BlockManager
+from sim.checks.twins import Letters
 from sim.errors import ConfigError
 from sim.footprint import Footprint, all_ids, prompt, with_answer
 from sim.keys import ChunkKeys, SegmentKeys
-from sim.mrc import HitCurve, Sums, lru_curve
 from sim.replay import replay
 from sim.request import Request
-from sim.shards import hot_blocks, sampled_lru_curve
-from sim.twins import Letters
 from workloads.mooncake import Mooncake
 from workloads.shared_prefix import SharedPrefix
 

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from policies.vllm import VLLMBlockManager
 from sim import plots
+from sim.analysis.memory_curve import MemoryCurve
 from sim.cli import main
 from sim.footprint import prompt
-from sim.memory_curve import MemoryCurve
-from sim.models import KV_BYTES_PER_TOKEN
+from sim.hardware.models import KV_BYTES_PER_TOKEN
 from sim.replay import replay
 from workloads.mooncake import Mooncake
 from workloads.shared_prefix import SharedPrefix

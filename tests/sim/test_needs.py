@@ -16,7 +16,7 @@ from sim.cli import main
 from sim.errors import ConfigError
 from sim.needs import check_needs, prepare
 from sim.scheduler import Scheduler
-from sim.study import Study
+from sim.studies.study import Study
 from sim.workload import Workload
 
 SAMPLE = Path(__file__).parent.parent / "data" / "mooncake_sample.jsonl"

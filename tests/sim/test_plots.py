@@ -18,8 +18,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from sim import plots
+from sim.plots.runs import MEMORY
+from sim.plots.style import PALETTE, spread, thin
 from sim.results import Results
-from sim.style import PALETTE, spread, thin
 
 MakeRun = Callable[..., Results]
 SIX = ("hit_rate", "memory", "ttft", "tpot", "e2e", "queue_time")
@@ -126,7 +127,7 @@ def test_each_run_has_its_colour(busy_run: MakeRun) -> None:
 
 def test_colours_differ_in_lightness_of_memory() -> None:
     """The three kinds of blocks are told apart without colour: from dark to light."""
-    grey = [np.dot(to_rgb(color), (0.299, 0.587, 0.114)) for color in plots.MEMORY.values()]
+    grey = [np.dot(to_rgb(color), (0.299, 0.587, 0.114)) for color in MEMORY.values()]
     assert grey == sorted(grey)
     assert min(np.diff(grey)) > 0.2
 
@@ -225,7 +226,7 @@ def test_needs_no_display(tmp_path: Path, busy_run: MakeRun, environment: dict[s
     home = tmp_path / "file" / "home"
     saved = busy_run("lru", num_requests=20).save(tmp_path / "run")
     script = (
-        "import sys, sim.plots, sim.console; from sim.results import Results\n"
+        "import sys, sim.plots, sim.commands.console; from sim.results import Results\n"
         "paths = sim.plots.save_all(Results.load(sys.argv[1]), sys.argv[2])\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
         "assert all(path.stat().st_size for path in paths) and len(paths) == 6\n"

@@ -6,15 +6,15 @@ import math
 
 import pytest
 
-from sim.build import build
-from sim.dynamo_polynomial import DynamoPolynomial
 from sim.errors import ConfigError
-from sim.gpu_profile import GpuProfile
-from sim.kv_memory import GIB, kv_memory
+from sim.hardware.dynamo_polynomial import DynamoPolynomial
+from sim.hardware.gpu_profile import GpuProfile
+from sim.hardware.kv_memory import GIB, kv_memory
+from sim.hardware.model_profile import ModelProfile
+from sim.hardware.profiled import Profiled
+from sim.hardware.profiles import profile_names
 from sim.latency import Roofline, StepLoad
-from sim.model_profile import ModelProfile
-from sim.profiled import Profiled
-from sim.profiles import profile_names
+from sim.spec.build import build
 
 
 def load(*rows: tuple[int, int]) -> StepLoad:

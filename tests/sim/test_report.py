@@ -13,14 +13,14 @@ from policies.fifo import FIFO
 from policies.vllm import VLLMBlockManager
 from sim.cli import main
 from sim.errors import KvsimError
-from sim.experiment import Experiment
-from sim.findings import Findings
 from sim.replay import replay
-from sim.report import Report
-from sim.report_html import html
-from sim.report_text import markdown
+from sim.reports.findings import Findings
+from sim.reports.html import html
+from sim.reports.markdown import markdown
+from sim.reports.report import Report
 from sim.results import Results
-from sim.study import run
+from sim.studies.experiment import Experiment
+from sim.studies.study import run
 
 CONFIG: dict[str, Any] = {
     "name": "sizes",

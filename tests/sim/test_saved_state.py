@@ -10,17 +10,17 @@ import pytest
 from policies import POLICIES
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.build import build
 from sim.cache import BlockManager
 from sim.cli import main
 from sim.errors import ConfigError, KvsimError
 from sim.keys import TokenKeys
-from sim.names import find
-from sim.place import Place
 from sim.replay import replay
 from sim.request import Request
-from sim.saved_state import StateFile
-from sim.study import Study, run
+from sim.spec.build import build
+from sim.spec.names import find
+from sim.spec.place import Place
+from sim.state.saved_state import StateFile
+from sim.studies.study import Study, run
 from workloads.shared_prefix import SharedPrefix
 
 SIZE = {"num_blocks": 300, "block_size": 16}
@@ -285,7 +285,7 @@ def test_a_run_begins_with_a_saved_state(mode: str, tmp_path: Path) -> None:
     path = tmp_path / "state"
     manager = build("manager", "vllm", known={"num_blocks": 2000, "block_size": 16})
     state = StateFile(path, manager)
-    from sim.warm_start import Before, warm_up
+    from sim.state.warm_start import Before, warm_up
 
     warm_up(manager, Before(SharedPrefix(num_requests=300, num_prefixes=20)), decode=False)
     state.save()

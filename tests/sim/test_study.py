@@ -20,11 +20,11 @@ import yaml
 import sim
 from policies.lru import LRU
 from sim.errors import ConfigError, KvsimError
-from sim.executors import Processes
 from sim.results import Results
-from sim.run_store import RunStore
-from sim.study import RunsFailed, Study, run
-from sim.unit import key_of
+from sim.studies.executors import Processes
+from sim.studies.run_store import RunStore
+from sim.studies.study import RunsFailed, Study, run
+from sim.studies.unit import key_of
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sim.__file__).parents[1])}
 POLICIES = {"lru": "vllm", "fifo": {"use": "vllm", "eviction": "fifo"}}

@@ -6,8 +6,8 @@ import pytest
 
 from sim import plots
 from sim.errors import KvsimError
+from sim.plots.style import new_axes
 from sim.results import Results
-from sim.style import new_axes
 
 Make = Any
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sim.config import load
+from sim.analysis.walkthrough import walkthrough
 from sim.errors import ConfigError
-from sim.walkthrough import walkthrough
+from sim.spec.config import load
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "configs" / "seed_example.yaml"

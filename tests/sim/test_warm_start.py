@@ -7,8 +7,8 @@ import pytest
 from policies.vllm import VLLMBlockManager
 from sim.errors import ConfigError
 from sim.replay import replay
-from sim.study import Study, run
-from sim.warm_start import Before, warm_up
+from sim.state.warm_start import Before, warm_up
+from sim.studies.study import Study, run
 from workloads.shared_prefix import SharedPrefix
 
 REQUESTS = {"use": "shared_prefix", "num_requests": 300, "num_prefixes": 20}
@@ -27,7 +27,7 @@ CONFIG: dict[str, Any] = {
 @pytest.mark.parametrize("eviction", [None, "sieve", "s3fifo", "lfu"])
 def test_a_warm_start_is_the_second_half(eviction: str | None) -> None:
     """Warmed with the first 200 requests, the other 100 hit what they hit in one long replay."""
-    from sim.build import build
+    from sim.spec.build import build
 
     everyone = list(SharedPrefix(num_requests=300, num_prefixes=20))
     first = SharedPrefix(num_requests=200, num_prefixes=20)  # the same 200

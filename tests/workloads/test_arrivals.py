@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sim.build import build
 from sim.errors import ConfigError
+from sim.spec.build import build
 from workloads import ARRIVALS
 from workloads.arrivals import Bursty, Constant, Diurnal, Gamma, Poisson, Users, Weibull
 from workloads.lengths import Lengths as LengthTrace

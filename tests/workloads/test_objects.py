@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from policies.vllm import VLLMBlockManager
+from sim.analysis.mrc import lru_curve
 from sim.errors import TraceError
 from sim.footprint import all_ids
-from sim.mrc import lru_curve
 from sim.replay import replay
 from workloads.objects import Objects
 

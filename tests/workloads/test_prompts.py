@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from policies.vllm import VLLMBlockManager
-from sim.build import build
 from sim.errors import ConfigError
 from sim.replay import replay
+from sim.spec.build import build
 from sim.traffic import Turns
 from workloads import PROMPTS
 from workloads.agents import Agents

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from policies.vllm import VLLMBlockManager
-from sim.build import build
 from sim.engine import Engine
 from sim.errors import ConfigError
 from sim.latency import Linear
 from sim.needs import check_needs
 from sim.replay import replay
+from sim.spec.build import build
 from workloads.agents import Agents
 from workloads.arrivals import Gamma, Poisson, Users
 from workloads.chat import Chat

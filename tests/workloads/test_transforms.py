@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from policies.vllm import VLLMBlockManager
-from sim.build import build
 from sim.engine import Engine
 from sim.errors import ConfigError
 from sim.keys import SegmentKeys, TokenKeys
 from sim.replay import replay
 from sim.request import Request
+from sim.spec.build import build
 from sim.workload import Workload
 from workloads.chat import Chat
 from workloads.close_loop import CloseLoop

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from policies.vllm import VLLMBlockManager
-from sim.build import build
 from sim.replay import replay
+from sim.spec.build import build
 from workloads import ARRIVALS, LENGTHS, PROMPTS, WORKLOADS
 from workloads.detect import SIGNS
 from workloads.link_answers import LinkAnswers

@@ -1,0 +1,1 @@
+"""What numbers mean: bounds and optimum, memory curves, misses explained, comparisons."""

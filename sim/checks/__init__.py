@@ -1,0 +1,1 @@
+"""What `sim.testing` is made of: managers and policies under guard in random programs."""

@@ -1,0 +1,1 @@
+"""What a study found, as a page that answers its question."""

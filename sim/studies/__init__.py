@@ -1,0 +1,1 @@
+"""Experiments: policies x sweep x seeds, computed anywhere, each run kept as it ends."""
