@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sim.block_states import COLUMN, are_noted, block_states, written
 from sim.cache import BlockManager
 from sim.request import Request, RequestStatus
 from sim.scheduler import Step
-from sim.state.block_states import COLUMN, are_noted, block_states, written
 from sim.stats import HitRateWindow, PrefixCacheStats
 
 Columns = dict[str, list[Any]]

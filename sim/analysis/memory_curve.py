@@ -17,7 +17,7 @@ from sim.analysis.shards import sampled_lru_curve
 from sim.errors import ConfigError
 from sim.footprint import Convention, prompt
 from sim.request import Request
-from sim.studies.run_folder import disk_errors
+from sim.run_folder import disk_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

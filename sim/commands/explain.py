@@ -8,9 +8,9 @@ from sim.analysis.decompose import decompose as levels
 from sim.analysis.explain import explain as explanation
 from sim.cache import BlockManager
 from sim.commands.inputs import manager_of, print_notes, trace_of
+from sim.run_folder import disk_errors
 from sim.spec.build import build
 from sim.spec.yaml_text import parse
-from sim.studies.run_folder import disk_errors
 
 
 def explain(arguments: Namespace) -> int:

@@ -6,7 +6,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from sim.studies.run_folder import REPORTS, disk_errors
+from sim.run_folder import REPORTS, disk_errors
 
 
 def add_options(parser: ArgumentParser) -> None:

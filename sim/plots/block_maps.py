@@ -15,12 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch, Rectangle
 
+from sim.block_states import COLUMN, IN_USE, SHARED, STATES, block_states, read
 from sim.cache import BlockManager
 from sim.engine import Engine
 from sim.plots.style import FAINT, INK, LEGEND, dress, new_axes, new_figure
 from sim.request import Request
 from sim.results import Results
-from sim.state.block_states import COLUMN, IN_USE, SHARED, STATES, block_states, read
 
 COLORS = ("#E4E8EB", "#7FB5D9", "#0B4F7D", "#D55E00")
 
@@ -55,7 +55,7 @@ class BlockMap:
 
     @classmethod
     def of_run(cls, run: Results) -> BlockMap | None:
-        """What one run noted in its series; None if it did not (`sim.state.block_states`)."""
+        """What one run noted in its series; None if it did not (`sim.block_states`)."""
         if COLUMN not in run.series or not len(run.series) or run.series[COLUMN].isna().any():
             return None
         return cls._of([read(text) for text in run.series[COLUMN]], list(run.series["time"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sim.reports.report import Report, Table
-from sim.studies.run_folder import PLOTS
+from sim.run_folder import PLOTS
 
 
 def markdown(reports: Sequence[Report]) -> str:

@@ -22,8 +22,8 @@ from sim.plots.sweeps import axis_words, sweep_axis
 from sim.reports.findings import Findings
 from sim.reports.source import lru_of, offline_of, text_of
 from sim.results import Results
+from sim.run_folder import CONFIG, VERSIONS
 from sim.spec.yaml_text import parse
-from sim.studies.run_folder import CONFIG, VERSIONS
 from sim.summary import headline, known, with_orphans
 
 

@@ -1,1 +1,1 @@
-"""What a manager holds: seen block by block, kept in a file, taken up again by a run."""
+"""What a manager holds, kept in a file and taken up again by a run."""

@@ -45,10 +45,10 @@ def git_revision() -> str | None:
 
 
 def git(*arguments: str) -> str | None:
-    """What git prints, run beside this file; None if it fails or is not there."""
+    """What git prints, run in the folder of `sim`; None if it fails or is not there."""
     try:
         done = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), *arguments],
+            ["git", "-C", str(Path(__file__).parents[1]), *arguments],
             capture_output=True,
             text=True,
             timeout=20,

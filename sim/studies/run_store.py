@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TextIO
 
 from sim.errors import KvsimError
+from sim.run_folder import disk_errors
 from sim.spec.config import in_words
 from sim.spec.yaml_text import dump
-from sim.studies.run_folder import disk_errors
 from sim.studies.unit import Outcome, Unit
 
 RUNS = "runs"

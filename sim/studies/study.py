@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.errors import ConfigError, KvsimError
+from sim.run_folder import refuse_foreign
 from sim.spec import axes
 from sim.spec.axes import Setting
 from sim.spec.config import Config, in_words, load
@@ -20,7 +21,6 @@ from sim.spec.source import Source, default_name, read, with_defaults
 from sim.studies.executors import Executor, Failure, Serial
 from sim.studies.experiment import Experiment, labelled
 from sim.studies.jobs import Job, made_jobs
-from sim.studies.run_folder import refuse_foreign
 from sim.studies.run_store import RunStore
 from sim.studies.tables import assemble
 from sim.studies.unit import Outcome, Unit

@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from sim.run_folder import CONFIG, PLOTS, REPORTS, TABLES, VERSIONS, disk_errors
 from sim.spec.config import FROM_PYTHON
 from sim.spec.yaml_text import dump
 from sim.studies.provenance import InputFiles, provenance
-from sim.studies.run_folder import CONFIG, PLOTS, REPORTS, TABLES, VERSIONS, disk_errors
 from sim.studies.run_store import sync_folder, write
 
 if TYPE_CHECKING:

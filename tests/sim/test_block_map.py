@@ -8,13 +8,13 @@ import pytest
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
 from sim import plots
+from sim.block_states import BLANK, CACHED, COLUMN, IN_USE, MOST_BLOCKS, SHARED, block_states
 from sim.engine import Engine
 from sim.errors import ConfigError
 from sim.keys import TokenKeys
 from sim.plots.block_maps import BlockMap
 from sim.reports.report import Report
 from sim.request import Request
-from sim.state.block_states import BLANK, CACHED, COLUMN, IN_USE, MOST_BLOCKS, SHARED, block_states
 from sim.studies.study import run
 from workloads.shared_prefix import SharedPrefix
 

@@ -7,6 +7,7 @@ import pytest
 
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
+from sim.block_states import COLUMN
 from sim.calendar import Calendar
 from sim.engine import Engine
 from sim.keys import SegmentKeys
@@ -15,7 +16,6 @@ from sim.macro import MacroScheduler
 from sim.recorder import SERIES, RunRecord
 from sim.request import Request
 from sim.scheduler import Scheduler, SchedulerConfig
-from sim.state.block_states import COLUMN
 
 TIMES = ("arrival_time", "first_scheduled_time", "first_token_time", "finish_time")
 
