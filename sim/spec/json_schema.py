@@ -6,13 +6,14 @@ classes of others, nor what a value means together with another.
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 from pydantic import PydanticInvalidForJsonSchema, PydanticUserError, TypeAdapter
 
 from sim.spec import schema
-from sim.spec.names import Kind, find, names
-from sim.spec.parameters import ARBITRARY, Parameters, alternatives
+from sim.spec.names import CONTRACTS, Kind, find, names
+from sim.spec.parameters import ARBITRARY, Parameters, alternatives, takes_number
 from sim.spec.place import Place
 
 Json = dict[str, Any]
@@ -62,10 +63,7 @@ def json_schema() -> Json:
         "required": ["workload"],
         "additionalProperties": False,
         "properties": properties,
-        "$defs": {
-            "policy": _object_of("policy"),
-            **{kind: _object_of(kind) for kind in ("latency", "workload", "manager")},
-        },
+        "$defs": {kind: _object_of(kind) for kind in CONTRACTS},
     }
 
 
@@ -127,18 +125,23 @@ def _object_of(kind: Kind) -> Json:
     return {"anyOf": [name, mapping]}
 
 
+def _kinds(hint: Any) -> list[Kind]:
+    """What kind of object of ours *hint* is, if it is one."""
+    contracts = CONTRACTS.items() if isinstance(hint, type) else ()
+    return [kind for kind, contract in contracts if issubclass(hint, contract)]
+
+
 def _parameters(parameters: Parameters) -> Json:
     return {name: _value(parameters, name) for name in parameters.by_name}
 
 
 def _value(parameters: Parameters, name: str) -> Json:
     """What an argument may be; anything where its type has no schema."""
-    from sim.spec.names import CONTRACTS
-
     hint = parameters.hints.get(name, Any)
-    for kind, contract in CONTRACTS.items():
-        if any(isinstance(one, type) and issubclass(one, contract) for one in alternatives(hint)):
-            return {"anyOf": [_object(kind), {"type": "null"}]} if kind == "policy" else {}
+    objects = [_object(kind) for one in alternatives(hint) for kind in _kinds(one)]
+    if objects:
+        numbers = [{"type": "number"}] * takes_number(hint)  # a number may stand for an object
+        return {"anyOf": objects + numbers + [{"type": "null"}] * (NoneType in alternatives(hint))}
     try:
         found = dict(TypeAdapter(hint, config=ARBITRARY).json_schema())
     except (PydanticUserError, PydanticInvalidForJsonSchema):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from sim import load, run
 from sim.cli import main
@@ -28,6 +29,38 @@ def test_the_schema_knows_every_name_and_argument() -> None:
     assert linear["then"]["properties"]["decode_ms"] == {"default": 8.0, "type": "number"}
     assert linear["then"]["additionalProperties"] is False
     assert schema["properties"]["engine"]["properties"]["policy"]["enum"] == ["fcfs", "priority"]
+
+
+CONFIGS = [p for p in sorted((ROOT / "configs").rglob("*.yaml")) if "policies:" in p.read_text()]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_our_configurations_fulfil_the_schema(path: Path) -> None:
+    """Every experiment in `configs`."""
+    Draft202012Validator(json_schema()).validate(yaml.safe_load(path.read_text()))
+
+
+SYNTHETIC = {
+    "use": "synthetic",
+    "arrivals": {"use": "gamma", "rate": 2, "cv": 3},
+    "prompts": {"use": "chat", "num_turns": {"use": "geometric", "mean": 5}, "answer_tokens": 300},
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong"),
+    [
+        ("arrivals", {"use": "gama", "rate": 2}),
+        ("arrivals", {"use": "gamma", "rate": 2, "cvv": 3}),
+        ("prompts", {"use": "chat", "num_turns": {"use": "geometric", "meen": 5}}),
+        ("prompts", {"use": "chat", "answer_tokens": [300]}),
+    ],
+)
+def test_the_schema_reaches_into_nested_objects(part: str, wrong: object) -> None:
+    """Names and arguments of arrivals, prompts and lengths are checked where they stand."""
+    schema = Draft202012Validator(json_schema())
+    assert schema.is_valid({"workload": SYNTHETIC})
+    assert not schema.is_valid({"workload": SYNTHETIC | {part: wrong}})
 
 
 def test_the_schema_is_strict_json(capsys: pytest.CaptureFixture[str]) -> None:
