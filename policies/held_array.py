@@ -35,7 +35,7 @@ class HeldArray(EvictionPolicy):
         self._draws: list[float] = []
         self._array: list[Span] = []
         self._places: dict[Span, int] = {}  # of what is in the array
-        self._locked: set[Span] = set()  # what else is held
+        self._locked: dict[Span, None] = {}  # what else is held
 
     def draw(self, num: int) -> list[Span]:
         """*num* blocks that may go, with replacement; LookupError if there is none."""
@@ -47,7 +47,7 @@ class HeldArray(EvictionPolicy):
                 span = array[int(u * n)]
                 if pool.leaf_only and not pool.may_evict(span):
                     self._leave(span)
-                    self._locked.add(span)
+                    self._locked[span] = None
                     break  # the array is another one now
                 drawn.append(span)
         if not drawn:
@@ -64,7 +64,7 @@ class HeldArray(EvictionPolicy):
 
     def unlocked(self, span: Span) -> None:
         if span in self._locked:
-            self._locked.remove(span)
+            del self._locked[span]
             self._enter(span)
 
     def _enter(self, span: Span) -> None:
@@ -89,7 +89,7 @@ class HeldArray(EvictionPolicy):
         if span in self._places:
             self._leave(span)
         else:
-            self._locked.remove(span)
+            del self._locked[span]
 
     def split(self, upper: Span, lower: Span) -> None:
         raise AssertionError("a span of one block cannot be cut")
