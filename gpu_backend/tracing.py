@@ -18,9 +18,10 @@ import numpy as np
 
 from gpu_backend.content import content_of
 from gpu_backend.trace import Event, StepTrace, TracedRequest, TracedRow, TracedStep
-from sim.cache import BlockManager, BlockRemoved, BlockState, BlockStored, KVEvent, Span
+from sim.cache import BlockManager, BlockState, Span
 from sim.engine import Engine
 from sim.errors import ConfigError
+from sim.events import BlockRemoved, BlockStored, KVEvent
 from sim.request import Request
 from sim.scheduler import Scheduled, Scheduler, SchedulerConfig, Step
 

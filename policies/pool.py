@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from sim.cache import BlockStored
 from sim.errors import ConfigError
+from sim.events import BlockStored
 from sim.request import Request
 
 FreeOrder = Literal["tail", "unhashed_first"]

@@ -22,19 +22,9 @@ from typing import ClassVar, cast
 from policies.pool import check_pool, stored_event
 from policies.radix_strategies import LeafHeap, Strategy
 from policies.radix_tree import RadixNode, RadixTree
-from sim.cache import (
-    NO_HIT,
-    AllBlocksCleared,
-    Allocation,
-    BlockManager,
-    BlockRemoved,
-    BlockState,
-    EventSink,
-    EvictionPolicy,
-    Hit,
-    Span,
-)
+from sim.cache import NO_HIT, Allocation, BlockManager, BlockState, EvictionPolicy, Hit, Span
 from sim.errors import ConfigError
+from sim.events import AllBlocksCleared, BlockRemoved, EventSink
 from sim.request import Request, RequestStatus
 
 

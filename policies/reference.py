@@ -16,18 +16,8 @@ from policies.block import BlockHashMap, KVCacheBlock
 from policies.free_queue import FreeQueue
 from policies.lru import LRU
 from policies.pool import FreeOrder, Victims, check_pool, stored_event
-from sim.cache import (
-    NO_HIT,
-    AllBlocksCleared,
-    Allocation,
-    BlockManager,
-    BlockRemoved,
-    BlockState,
-    EventSink,
-    EvictionPolicy,
-    Hit,
-    Span,
-)
+from sim.cache import NO_HIT, Allocation, BlockManager, BlockState, EvictionPolicy, Hit, Span
+from sim.events import AllBlocksCleared, BlockRemoved, EventSink
 from sim.request import Request, RequestStatus
 
 

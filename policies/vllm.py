@@ -23,17 +23,8 @@ from policies.prefix_tree import Copy, Node, PrefixTree, Unhashed
 from policies.reference import ReferenceBlockManager
 from policies.span_books import SpanBooks
 from policies.table import Table
-from sim.cache import (
-    NO_HIT,
-    AllBlocksCleared,
-    Allocation,
-    BlockManager,
-    BlockRemoved,
-    EventSink,
-    EvictionPolicy,
-    Hit,
-    Span,
-)
+from sim.cache import NO_HIT, Allocation, BlockManager, EvictionPolicy, Hit, Span
+from sim.events import AllBlocksCleared, BlockRemoved, EventSink
 from sim.keys import BlockKeys
 from sim.request import Request, RequestStatus
 

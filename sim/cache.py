@@ -11,10 +11,10 @@ Neither knows a clock (`now` is an argument), SimPy, files or global randomness.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from sim.events import EventSink
 from sim.keys import BlockKeys
 from sim.request import Request
 
@@ -165,44 +165,12 @@ class EvictionPolicy(ABC):
         """A held span leaves for another reason (reset, eviction by id): no longer held."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlockStored:
-    """Blocks became findable. Fields follow vLLM's KV event; unknown ones are None."""
-
-    block_hashes: tuple[Hashable, ...]
-    parent_block_hash: Hashable | None
-    token_ids: tuple[int, ...] | None
-    block_size: int
-    extra_keys: tuple[tuple[Any, ...] | None, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class BlockRemoved:
-    """One copy of a block is findable no more.
-
-    vLLM emits one per physical copy; *copies_left* > 0 says that the content is still cached.
-    """
-
-    block_hash: Hashable
-    copies_left: int
-    block_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class AllBlocksCleared:
-    """The prefix cache was reset."""
-
-
 class BlockState(NamedTuple):
     """What one block holds, as seen from outside: for checks, recordings and drawings."""
 
     key: Hashable | None  # None: no content that can be hit
     ref_cnt: int
     block_id: int | None  # None: this manager has no block ids
-
-
-KVEvent = BlockStored | BlockRemoved | AllBlocksCleared
-EventSink = Callable[[KVEvent], None]
 
 
 class BlockManager(Pool):

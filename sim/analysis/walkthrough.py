@@ -9,8 +9,9 @@ import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from sim.analysis.walkthrough_script import Prompt, Script, Step
-from sim.cache import NO_HIT, BlockManager, BlockRemoved, Hit, KVEvent
+from sim.cache import NO_HIT, BlockManager, Hit
 from sim.errors import ConfigError
+from sim.events import BlockRemoved, KVEvent
 from sim.keys import TokenKeys
 from sim.request import Request, RequestStatus
 from sim.spec.place import Place, show

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sim.cache import NO_HIT, BlockManager, BlockRemoved, BlockStored, KVEvent
+from sim.cache import NO_HIT, BlockManager
+from sim.events import BlockRemoved, BlockStored, KVEvent
 from sim.keys import BlockKeys
 from sim.request import Request, RequestStatus
 

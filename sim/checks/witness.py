@@ -6,9 +6,10 @@ from collections.abc import Hashable
 from fractions import Fraction
 from typing import Any
 
-from sim.cache import NO_HIT, Allocation, BlockManager, EventSink, Hit
+from sim.cache import NO_HIT, Allocation, BlockManager, Hit
 from sim.checks.contract import ContractBroken, require
 from sim.checks.wording import described, difference, show_table
+from sim.events import EventSink
 from sim.request import Request
 
 REFUSABLE = ("allocate_slots", "serve")

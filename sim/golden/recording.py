@@ -7,13 +7,8 @@ import json
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
-from sim.cache import (
-    AllBlocksCleared,
-    BlockManager,
-    BlockRemoved,
-    BlockStored,
-    KVEvent,
-)
+from sim.cache import BlockManager
+from sim.events import AllBlocksCleared, BlockRemoved, BlockStored, KVEvent
 from sim.keys import Image, TokenKeys
 from sim.request import Request
 

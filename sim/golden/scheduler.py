@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.cache import BlockManager, KVEvent
+from sim.cache import BlockManager
+from sim.events import KVEvent
 from sim.golden.recording import (
     Hashes,
     Observer,

@@ -22,10 +22,11 @@ from sim.analysis.bounds import bounds, pool_bounds, replay_optimum
 from sim.analysis.mrc import lru_curve
 from sim.analysis.optimum import Moment, Optimum, Schedule, _Use, one_at_a_time
 from sim.analysis.recording import Recording
-from sim.cache import BlockManager, BlockRemoved, EvictionPolicy
+from sim.cache import BlockManager, EvictionPolicy
 from sim.checks.twins import Letters
 from sim.engine import Engine
 from sim.errors import ConfigError
+from sim.events import BlockRemoved
 from sim.footprint import Footprint, all_ids, prompt, with_answer
 from sim.keys import SegmentKeys
 from sim.replay import replay

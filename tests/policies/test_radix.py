@@ -11,10 +11,10 @@ import pytest
 from policies.lru import LRU
 from policies.radix import RadixBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.cache import AllBlocksCleared, BlockRemoved, BlockStored
 from sim.checks.twins import Letters
 from sim.engine import Engine
 from sim.errors import ConfigError
+from sim.events import AllBlocksCleared, BlockRemoved, BlockStored
 from sim.keys import SegmentKeys, TokenKeys
 from sim.latency import Constant
 from sim.replay import replay

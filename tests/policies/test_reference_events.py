@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from policies.reference import ReferenceBlockManager
-from sim.cache import AllBlocksCleared, BlockRemoved, BlockStored
+from sim.events import AllBlocksCleared, BlockRemoved, BlockStored
 from sim.keys import TokenKeys
 
 BOTH_ORDERS = pytest.mark.parametrize("free_order", ["tail", "unhashed_first"])

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from policies.reference import ReferenceBlockManager
-from sim.cache import AllBlocksCleared, BlockRemoved, BlockStored
+from sim.events import AllBlocksCleared, BlockRemoved, BlockStored
 from sim.keys import TokenKeys
 from sim.request import Request, RequestStatus
 

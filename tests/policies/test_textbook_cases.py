@@ -17,7 +17,8 @@ from policies.s3fifo import S3FIFO
 from policies.sieve import Sieve
 from policies.two_q import TwoQ
 from policies.vllm import VLLMBlockManager
-from sim.cache import BlockRemoved, EvictionPolicy
+from sim.cache import EvictionPolicy
+from sim.events import BlockRemoved
 from sim.keys import POSITION_BITS, SegmentKeys
 from sim.request import Request
 

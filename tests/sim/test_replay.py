@@ -8,8 +8,9 @@ import pytest
 from policies.fifo import FIFO
 from policies.reference import ReferenceBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.cache import BlockManager, KVEvent
+from sim.cache import BlockManager
 from sim.errors import ConfigError
+from sim.events import KVEvent
 from sim.keys import ChunkKeys, SegmentKeys, TokenKeys
 from sim.replay import ReplayResult, replay
 from sim.request import Request
