@@ -14,7 +14,7 @@ from sim.engine import Engine
 from sim.keys import Image, TokenKeys
 from sim.latency import Constant
 from sim.request import Request
-from sim.scheduler import SchedulerConfig
+from sim.scheduler_config import SchedulerConfig
 from sim.spec.build import build
 
 VOCABULARY = 1000

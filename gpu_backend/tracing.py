@@ -23,7 +23,9 @@ from sim.engine import Engine
 from sim.errors import ConfigError
 from sim.events import BlockRemoved, BlockStored, KVEvent
 from sim.request import Request
-from sim.scheduler import Scheduled, Scheduler, SchedulerConfig, Step
+from sim.scheduler import Scheduler
+from sim.scheduler_config import SchedulerConfig
+from sim.step import Scheduled, Step
 
 
 class Tracer:

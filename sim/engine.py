@@ -21,7 +21,9 @@ from sim.latency import LatencyModel, Linear, StepLoad
 from sim.macro import MacroScheduler
 from sim.recorder import Recorder, RunRecord
 from sim.request import Request, RequestStatus
-from sim.scheduler import Scheduler, SchedulerConfig, Step
+from sim.scheduler import Scheduler
+from sim.scheduler_config import SchedulerConfig
+from sim.step import Step
 from sim.workload import Workload
 
 Process = Generator[simpy.Event, Any, None]

@@ -13,7 +13,9 @@ from sim.cache import BlockManager
 from sim.calendar import Calendar
 from sim.latency import LatencyModel, StepLoad
 from sim.request import Request
-from sim.scheduler import Scheduler, SchedulerConfig, Step
+from sim.scheduler import Scheduler
+from sim.scheduler_config import SchedulerConfig
+from sim.step import Step
 
 
 class MacroScheduler(Scheduler):

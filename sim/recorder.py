@@ -9,8 +9,8 @@ from typing import Any
 from sim.block_states import COLUMN, are_noted, block_states, written
 from sim.cache import BlockManager
 from sim.request import Request, RequestStatus
-from sim.scheduler import Step
 from sim.stats import HitRateWindow, PrefixCacheStats
+from sim.step import Step
 
 Columns = dict[str, list[Any]]
 

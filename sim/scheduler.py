@@ -9,85 +9,15 @@ recorded schedules of vLLM 0.23, 0.32 and 0.33 with no difference (docs/fidelity
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, cast
+from typing import cast
 
-from sim.cache import BlockManager, Hit, Span
-from sim.errors import ConfigError
+from sim.cache import BlockManager, Hit
 from sim.needs import policy_of
 from sim.request import Request, RequestStatus
+from sim.scheduler_config import SchedulerConfig
 from sim.stats import PrefixCacheStats
+from sim.step import Scheduled, Step
 from sim.waiting import FCFSQueue, PriorityQueue, WaitingQueue
-
-SchedulingPolicy = Literal["fcfs", "priority"]
-Rules = Literal["0.23", "0.33"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerConfig:
-    """The scheduler's limits, under vLLM's names.
-
-    *max_num_batched_tokens*: tokens computed in one step. *max_num_seqs*: running requests.
-    *max_model_len*: prompt and answer together, in tokens; None for no limit.
-    *long_prefill_token_threshold*: most tokens of one prompt in a step; 0 for no cap.
-    *scheduler_reserve_full_isl*: admit only if every token known so far would fit now.
-    *rules*: "0.33" or "0.23", the vLLM release where the two differ: 0.23 caps a long prefill even
-    when it is the only request, ends the loop when a request preempts itself under priority
-    scheduling, and counts every lookup instead of every admission.
-    """
-
-    max_num_batched_tokens: int = 8192
-    max_num_seqs: int = 256
-    max_model_len: int | None = None
-    enable_chunked_prefill: bool = True
-    long_prefill_token_threshold: int = 0
-    policy: SchedulingPolicy = "fcfs"
-    scheduler_reserve_full_isl: bool = True
-    rules: Rules = "0.33"
-
-    def __post_init__(self) -> None:
-        for name in ("max_num_batched_tokens", "max_num_seqs"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.max_model_len is not None and self.max_model_len < 2:
-            raise ConfigError(f"max_model_len is {self.max_model_len} tokens; it must be 2 or more")
-        if self.long_prefill_token_threshold < 0:
-            raise ConfigError(
-                f"long_prefill_token_threshold is {self.long_prefill_token_threshold} tokens; "
-                "it must be 0 (no cap) or more"
-            )
-
-
-class Scheduled(NamedTuple):
-    """One request's part of a step: *num_tokens* tokens after the *num_computed* before them."""
-
-    request: Request
-    num_tokens: int
-    num_computed: int
-    kind: Literal["new", "resumed", "running"]
-    spans: list[Span]  # the memory newly given; for an admission the whole table
-
-
-@dataclass(slots=True)
-class Step:
-    """What one call of `schedule` decided.
-
-    *num_decodes* running requests, which attend to *decode_context* tokens in all, have no row of
-    their own, since all they do is compute one token each (`sim.macro`).
-    """
-
-    scheduled: list[Scheduled] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
-    sampled: list[Request] = field(default_factory=list)  # by `update`: got a token, in order
-    finished: list[Request] = field(default_factory=list)  # by `update`: and those that ended
-    stats: PrefixCacheStats | None = None  # None: nobody was admitted
-    num_decodes: int = 0
-    decode_context: int = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is computed."""
-        return not self.scheduled and not self.num_decodes
 
 
 class Scheduler:

@@ -18,7 +18,7 @@ from sim.latency import Constant
 from sim.recorder import SERIES, RunRecord
 from sim.replay import replay
 from sim.request import Request
-from sim.scheduler import SchedulerConfig
+from sim.scheduler_config import SchedulerConfig
 
 SIZES = (1, 2, 3, 5, 8, 13, 20, 30, 40)  # requests
 RUNS_PER_SIZE = 12

@@ -20,9 +20,11 @@ from sim.golden.recording import (
 )
 from sim.keys import TokenKeys
 from sim.request import Request
-from sim.scheduler import Scheduler, SchedulerConfig, Step
+from sim.scheduler import Scheduler
+from sim.scheduler_config import SchedulerConfig
 from sim.spec.build import build
 from sim.stats import PrefixCacheStats
+from sim.step import Step
 
 
 def replay_scheduler(recording: dict[str, Any], manager: str) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from sim.engine import Engine
 from sim.errors import ConfigError
-from sim.scheduler import SchedulerConfig
+from sim.scheduler_config import SchedulerConfig
 from sim.spec.build import Plan, Ready, plan
 from sim.spec.config import Config
 from sim.spec.names import find, names

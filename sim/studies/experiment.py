@@ -19,7 +19,7 @@ from sim.engine import Engine
 from sim.errors import ConfigError, KvsimError
 from sim.needs import check_needs, policy_of, prepare
 from sim.replay_record import record_replay
-from sim.scheduler import SchedulerConfig
+from sim.scheduler_config import SchedulerConfig
 from sim.spec import schema
 from sim.spec.axes import KEYS
 from sim.spec.build import Plan, Ready, plan

@@ -17,7 +17,7 @@ from policies import MANAGERS, POLICIES
 from policies.reference import ReferenceBlockManager
 from sim.engine import Engine
 from sim.keys import BlockKeys, ChunkKeys, Image, SegmentKeys, TokenKeys
-from sim.scheduler import SchedulerConfig
+from sim.scheduler_config import SchedulerConfig
 from sim.spec.build import build
 from workloads.shared_prefix import SharedPrefix
 

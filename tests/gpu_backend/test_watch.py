@@ -15,7 +15,7 @@ from sim.golden import scheduler as golden
 from sim.keys import TokenKeys
 from sim.latency import Constant
 from sim.request import Request
-from sim.scheduler import SchedulerConfig
+from sim.scheduler_config import SchedulerConfig
 
 
 def request(name, tokens, **content):

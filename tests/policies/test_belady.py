@@ -31,7 +31,7 @@ from sim.footprint import Footprint, all_ids, prompt, with_answer
 from sim.keys import SegmentKeys
 from sim.replay import replay
 from sim.request import Request, RequestStatus
-from sim.scheduler import SchedulerConfig
+from sim.scheduler_config import SchedulerConfig
 from sim.spec.build import build
 from workloads.mooncake import Mooncake
 from workloads.shared_prefix import SharedPrefix

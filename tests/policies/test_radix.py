@@ -19,7 +19,7 @@ from sim.keys import SegmentKeys, TokenKeys
 from sim.latency import Constant
 from sim.replay import replay
 from sim.request import Request, RequestStatus
-from sim.scheduler import SchedulerConfig
+from sim.scheduler_config import SchedulerConfig
 
 STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority")
 

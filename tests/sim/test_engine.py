@@ -14,7 +14,7 @@ from sim.errors import ConfigError, KvsimError
 from sim.keys import SegmentKeys
 from sim.latency import Constant
 from sim.request import Request
-from sim.scheduler import SchedulerConfig
+from sim.scheduler_config import SchedulerConfig
 
 _fresh_id = count(1_000)
 

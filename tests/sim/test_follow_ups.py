@@ -63,7 +63,7 @@ def test_who_follows_several_waits_for_the_last() -> None:
 
 def test_a_slower_server_delays_its_own_arrivals() -> None:
     """With one sequence at a time the second user waits, and so does the user's next turn."""
-    from sim.scheduler import SchedulerConfig
+    from sim.scheduler_config import SchedulerConfig
 
     turns = [request(0), request(1), request(2, follows=(0,)), request(3, follows=(1,))]
     fast = run(turns)

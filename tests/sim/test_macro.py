@@ -15,7 +15,8 @@ from sim.latency import Constant, Linear, Roofline
 from sim.macro import MacroScheduler
 from sim.recorder import SERIES, RunRecord
 from sim.request import Request
-from sim.scheduler import Scheduler, SchedulerConfig
+from sim.scheduler import Scheduler
+from sim.scheduler_config import SchedulerConfig
 
 TIMES = ("arrival_time", "first_scheduled_time", "first_token_time", "finish_time")
 

@@ -10,7 +10,8 @@ from policies.reference import ReferenceBlockManager
 from sim.errors import ConfigError
 from sim.keys import TokenKeys
 from sim.request import Request, RequestStatus
-from sim.scheduler import Scheduler, SchedulerConfig
+from sim.scheduler import Scheduler
+from sim.scheduler_config import SchedulerConfig
 from sim.stats import PrefixCacheStats
 
 _fresh_token = count(1_000_000)

@@ -12,7 +12,7 @@ from sim.engine import Engine
 from sim.latency import Constant
 from sim.recorder import RunRecord
 from sim.replay import replay
-from sim.scheduler import SchedulerConfig
+from sim.scheduler_config import SchedulerConfig
 from workloads.shared_prefix import SharedPrefix
 
 
