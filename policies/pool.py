@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from sim.cache import Pool
 from sim.errors import ConfigError
 from sim.events import BlockStored
 from sim.request import Request
@@ -50,3 +51,9 @@ def check_pool(
             raise ConfigError(f"{name} is {choice!r}; it must be {' or '.join(choices)}")
     if not 0 <= watermark < 1:
         raise ConfigError(f"watermark is {watermark}; it must be a share of the pool, 0 to below 1")
+
+
+def check_no_leaves(pool: Pool) -> None:
+    """Refuse to evict by name in leaf mode: it would leave a gap, which leaf mode never does."""
+    if pool.leaf_only:
+        raise ConfigError("victims is 'leaf'; content can be evicted by name with 'block' only")

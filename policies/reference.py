@@ -15,7 +15,7 @@ from typing import cast
 from policies.block import BlockHashMap, KVCacheBlock
 from policies.free_queue import FreeQueue
 from policies.lru import LRU
-from policies.pool import FreeOrder, Victims, check_pool, stored_event
+from policies.pool import FreeOrder, Victims, check_no_leaves, check_pool, stored_event
 from sim.cache import NO_HIT, Allocation, BlockManager, BlockState, EvictionPolicy, Hit, Span
 from sim.events import AllBlocksCleared, BlockRemoved, EventSink
 from sim.request import Request, RequestStatus
@@ -75,6 +75,7 @@ class ReferenceBlockManager(BlockManager):
         self.policy.bind(self)
         self._num_held = 0  # free blocks that the policy orders
         self._num_idle_cached = 0
+        self._emptied: set[KVCacheBlock] = set()  # lost their content while in use
 
     # Reusing
 
@@ -242,6 +243,8 @@ class ReferenceBlockManager(BlockManager):
             if block.ref_cnt:
                 continue
             if block.block_hash is None and self._blanks_first:
+                if block in self._emptied:
+                    self._forget_emptied(block, request, now)
                 unhashed.append(block)
             else:
                 self.policy.release(block, request, now)
@@ -252,6 +255,12 @@ class ReferenceBlockManager(BlockManager):
             self._num_blank += 1
         self.num_cached.pop(request.request_id, None)
 
+    def _forget_emptied(self, block: KVCacheBlock, request: Request, now: float) -> None:
+        """Tell the policy, which may know *block* from before, that it is gone."""
+        self._emptied.remove(block)
+        self.policy.release(block, request, now)
+        self.policy.forget(block)
+
     def _append_blank(self, block: KVCacheBlock) -> None:
         self.blank.append(block)
         self._num_blank += 1
@@ -261,7 +270,11 @@ class ReferenceBlockManager(BlockManager):
         return self.free_order == "unhashed_first" or not self.policy.ranks_unhashed
 
     def evict_blocks(self, block_ids: Iterable[int]) -> None:
-        """Make these blocks unfindable where they are, in use or not; none is freed."""
+        """Make these blocks unfindable where they are, in use or not; none is freed.
+
+        ConfigError in leaf mode.
+        """
+        check_no_leaves(self)
         for block_id in block_ids:
             if not 0 <= block_id < len(self.blocks):
                 raise ValueError(f"block {block_id}; ids are 0 to {len(self.blocks) - 1}")
@@ -269,7 +282,10 @@ class ReferenceBlockManager(BlockManager):
             if block.block_hash is None:
                 continue
             self._unhash(block)
-            if block.ref_cnt == 0:
+            if block.ref_cnt:
+                if self._blanks_first:
+                    self._emptied.add(block)
+            else:
                 self._num_idle_cached -= 1
                 if not self.policy.ranks_unhashed:
                     self.policy.forget(block)

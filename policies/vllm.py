@@ -18,7 +18,7 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import Any, ClassVar, cast
 
 from policies.lru import LRU
-from policies.pool import FreeOrder, Victims, check_pool, stored_event
+from policies.pool import FreeOrder, Victims, check_no_leaves, check_pool, stored_event
 from policies.prefix_tree import Copy, Node, PrefixTree, Unhashed
 from policies.reference import ReferenceBlockManager
 from policies.span_books import SpanBooks
@@ -287,6 +287,9 @@ class VLLMBlockManager(SpanBooks):
                 self._num_held += span.num_blocks  # before the policy may cut it
                 release(span, request, now)
             else:
+                if not self._orders_unhashed:  # the policy may know it from before
+                    release(span, request, now)
+                    self.policy.forget(span)
                 self._free_unhashed(span, request, now)
 
     def _free_unhashed(self, span: Span, request: Request, now: float) -> None:
@@ -301,8 +304,9 @@ class VLLMBlockManager(SpanBooks):
         """Make one block unfindable where it is, in use or not; it is not freed.
 
         The block is named by its content and the age of the copy (0 is the oldest), since there
-        are no block ids; it costs a search through the tree.
+        are no block ids; it costs a search through the tree. ConfigError in leaf mode.
         """
+        check_no_leaves(self)
         node, i = self._tree.find(key)
         if i + 1 < node.num_blocks:
             node = self._tree.split(node, i + 1)

@@ -162,7 +162,10 @@ class EvictionPolicy(ABC):
 
     @abstractmethod
     def forget(self, span: Span) -> None:
-        """A held span leaves for another reason (reset, eviction by id): no longer held."""
+        """A held span leaves for another reason (reset, eviction by id): no longer held.
+
+        A span that lost its content while in use is released at last, and forgotten at once.
+        """
 
 
 class BlockState(NamedTuple):

@@ -14,7 +14,8 @@ import numpy as np
 from sim.cache import BlockManager
 from sim.checks.contract import ContractBroken, require
 from sim.checks.guard import Guard
-from sim.checks.twins import Letters, MakeManager, Twins
+from sim.checks.letters import Letters
+from sim.checks.twins import MakeManager, Twins
 from sim.checks.witness import Witness
 from sim.request import Request
 

@@ -13,25 +13,11 @@ from typing import Any
 import numpy as np
 
 from sim.cache import NO_HIT, BlockManager
+from sim.checks.letters import Letters
 from sim.events import BlockRemoved, BlockStored, KVEvent
-from sim.keys import BlockKeys
 from sim.request import Request, RequestStatus
 
 MakeManager = Callable[[int, int], BlockManager]  # (num_blocks, block_size)
-
-
-class Letters(BlockKeys):
-    """Content as a growing text: the key of a block is the text up to its end."""
-
-    def __init__(self, text: str, block_size: int) -> None:
-        self.text = text
-        self.block_size = block_size
-
-    def __len__(self) -> int:
-        return len(self.text) // self.block_size
-
-    def __getitem__(self, i: int, /) -> str:
-        return self.text[: (i + 1) * self.block_size]
 
 
 class Twins:
@@ -55,7 +41,7 @@ class Twins:
     def run(self, num_operations: int) -> None:
         """Do and compare *num_operations* operations, then end every request."""
         operations = (self._new, self._advance, self._advance, self._advance, self._end)
-        rare = (self._preempt, self._reset, self._look, self._serve)
+        rare = (self._preempt, self._reset, self._look, self._serve, self._evict_content)
         for _ in range(num_operations):
             self.now += 1.0
             pool = rare if self.rng.random() < 0.15 else operations
@@ -198,6 +184,21 @@ class Twins:
             done = self._both(lambda manager: manager.reset_prefix_cache())
             self.log.append(f"reset -> {done}")
 
+    def _evict_content(self) -> None:
+        """One copy of some content is evicted by name, where both managers can do that."""
+        if not all(_evicts_by_name(manager) for manager in self.managers):
+            return
+        first = self.managers[0]
+        blocks = [*first.free_blocks()]
+        for request in self.requests:
+            blocks += first.table(request.request_id)
+        keys = sorted({block.key for block in blocks if block.key is not None}, key=str)
+        if keys:
+            key = keys[self.rng.integers(len(keys))]
+            nth_copy = int(self.rng.integers(len(first.copies(key))))
+            self.log.append(f"evict copy {nth_copy} of {key}")
+            self._both(lambda manager: _evict_content(manager, key, nth_copy))
+
     def _look(self) -> None:
         """Store what is computed (a no-op unless storing was delayed), and look twice."""
         if self.requests:
@@ -223,6 +224,7 @@ class Twins:
         if not self._has_order():
             order = [sorted(keys) for keys in order]
         assert order[0] == order[1], f"free blocks differ: {order[0]} and {order[1]}"
+        assert len(order[0]) == self.managers[0].num_free_blocks, "free blocks do not add up"
         for manager in self.managers:
             manager.check()
 
@@ -236,6 +238,18 @@ class Twins:
             blocks = [(b.key, b.ref_cnt) for b in manager.table(request.request_id)]
             tables.append((blocks, manager.num_stored_blocks(request.request_id)))
         return tables
+
+
+def _evicts_by_name(manager: BlockManager) -> bool:
+    by_name = hasattr(manager, "evict_content") or hasattr(manager, "evict_blocks")
+    return by_name and not manager.leaf_only
+
+
+def _evict_content(manager: BlockManager, key: Hashable, nth_copy: int) -> None:
+    if hasattr(manager, "evict_content"):
+        manager.evict_content(key, nth_copy)
+    else:
+        manager.evict_blocks([manager.copies(key)[nth_copy].block_id])  # type: ignore[attr-defined]
 
 
 def _without_id(event: KVEvent) -> Hashable:

@@ -23,7 +23,7 @@ from sim.analysis.mrc import lru_curve
 from sim.analysis.optimum import Moment, Optimum, Schedule, _Use, one_at_a_time
 from sim.analysis.recording import Recording
 from sim.cache import BlockManager, EvictionPolicy
-from sim.checks.twins import Letters
+from sim.checks.letters import Letters
 from sim.engine import Engine
 from sim.errors import ConfigError
 from sim.events import BlockRemoved

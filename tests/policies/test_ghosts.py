@@ -7,7 +7,7 @@ import pytest
 
 from policies.ghosts import Ghosts, Run, cut_by
 from sim.cache import Pool, Span
-from sim.checks.twins import Letters
+from sim.checks.letters import Letters
 
 
 class Plain:

@@ -11,7 +11,7 @@ import pytest
 from policies.lru import LRU
 from policies.radix import RadixBlockManager
 from policies.vllm import VLLMBlockManager
-from sim.checks.twins import Letters
+from sim.checks.letters import Letters
 from sim.engine import Engine
 from sim.errors import ConfigError
 from sim.events import AllBlocksCleared, BlockRemoved, BlockStored

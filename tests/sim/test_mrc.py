@@ -15,7 +15,7 @@ from policies.vllm import VLLMBlockManager
 from sim.analysis.mrc import HitCurve, Sums, lru_curve
 from sim.analysis.shards import hot_blocks, sampled_lru_curve
 from sim.cache import BlockManager
-from sim.checks.twins import Letters
+from sim.checks.letters import Letters
 from sim.errors import ConfigError
 from sim.footprint import Footprint, all_ids, prompt, with_answer
 from sim.keys import ChunkKeys, SegmentKeys
