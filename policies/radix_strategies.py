@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from policies.radix_tree import RadixNode
+from policies.ranked import SPARE_ENTRIES
 from sim.cache import EvictionPolicy, Pool, Span
 from sim.errors import ConfigError
 from sim.request import Request
@@ -33,7 +34,8 @@ class LeafHeap(EvictionPolicy):
     """Evict the unused leaf with the smallest rank; its parent may be the next leaf.
 
     A leaf's rank is read when it becomes a leaf or unused: until it is used again only a split
-    changes it. SGLang builds its heap anew for each eviction, with the same order.
+    changes it. SGLang builds its heap anew for each eviction, with the same order; here what is out
+    of date stays until it shows up or is as much as the rest.
     """
 
     def __init__(self, strategy: Strategy = "lru") -> None:
@@ -45,6 +47,7 @@ class LeafHeap(EvictionPolicy):
         super().bind(pool)
         self._heap: list[tuple[Any, ...]] = []  # (*rank, number, node); node.note is its entry
         self._num_entries = 0
+        self._most_entries = SPARE_ENTRIES  # in the heap: more, and it is rebuilt
 
     def release(self, span: Span, request: Request, now: float) -> None:
         if self.pool.may_evict(span):
@@ -54,6 +57,14 @@ class LeafHeap(EvictionPolicy):
         self._num_entries += 1
         node.note = entry = (*self._rank(node), self._num_entries, node)
         heapq.heappush(self._heap, entry)
+        if len(self._heap) > self._most_entries:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Drop what is out of date."""
+        self._heap = [entry for entry in self._heap if entry[-1].note is entry]
+        heapq.heapify(self._heap)
+        self._most_entries = 2 * len(self._heap) + SPARE_ENTRIES
 
     def hit(self, span: Span, request: Request, now: float) -> None:
         span.note = None
