@@ -9,15 +9,18 @@ Source: "Continuum", arXiv 2511.02230.
 
 Differs from the paper: the queueing delay saved is a constant (there: recent delay per memory x a
 correlation of turns); t is sought among 64 quantiles of the times seen. A tool's time is the next
-arrival in the session minus the end of the request that called it.
+arrival in the session minus the end of the request that called it. What is remembered is bounded:
+the latest 10,000 times of each tool and of all (more if *min_samples* is), and of programs the
+100,000 seen last: one that was forgotten and comes back counts as new.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
+from collections import OrderedDict, deque
 from collections.abc import Hashable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from policies.ranked import Rank
 from policies.timed import Timed
@@ -26,10 +29,36 @@ from sim.errors import ConfigError
 from sim.request import Request
 
 NUM_QUANTILES = 64
+MOST_DURATIONS = 10_000  # of each tool, and of all
+MOST_PROGRAMS = 100_000
 
 BELOW_TIMES = 1 << 60  # ranks of what is not pinned are far below all times
 
 Pin = tuple[float, float, Hashable, int]  # end, start of the program, program, last use
+
+
+class Call(NamedTuple):
+    """A tool that a program waits for."""
+
+    caller: int | str  # the request that called it
+    tool: Hashable
+    since: float
+
+
+class Durations:
+    """The latest *most* times, in seconds; `values` has them sorted."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.values: list[float] = []
+        self._latest: deque[float] = deque()
+
+    def add(self, duration: float) -> None:
+        """One more; the oldest goes if they are too many."""
+        self._latest.append(duration)
+        insort(self.values, duration)
+        if len(self.values) > self.most:
+            del self.values[bisect_left(self.values, self._latest.popleft())]
 
 
 class Continuum(Timed):
@@ -60,10 +89,11 @@ class Continuum(Timed):
 
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
-        self._durations: dict[Hashable, list[float]] = {}  # by tool, sorted
-        self._all_durations: list[float] = []
-        self._calls: dict[Hashable, tuple[int | str, Hashable, float]] = {}  # open, by program
-        self._starts: dict[Hashable, float] = {}
+        self._most_durations = max(MOST_DURATIONS, self.min_samples)
+        self._durations: dict[Hashable, Durations] = {}  # by tool
+        self._all_durations = Durations(self._most_durations)
+        # Start and open call of each session, the one seen last at the end.
+        self._programs: OrderedDict[Hashable, tuple[float, Call | None]] = OrderedDict()
         self._last_arrived: Request | None = None
         # The pin of the blocks that the latest request to end leaves behind, and their rank.
         self._moment = -1
@@ -86,12 +116,11 @@ class Continuum(Timed):
         return self._rank
 
     def _decide(self, request: Request, now: float) -> None:
-        if request is not self._last_arrived:
-            self._arrived(request)
-        program = _program(request)
-        end, start = now + self._pin_time(request, now), self._starts[program]
+        tool = (request.hints or {})["tool"]
+        start = self._ended(request, tool, now)
+        end = now + (0.0 if tool is None else self._pin_time(request, tool))
         self._moment = self.moment
-        self._pin = (end, start, program, self.moment)
+        self._pin = (end, start, _program(request), self.moment)
         self._rank = -start if end > now else self.moment - BELOW_TIMES
 
     def until(self, span: Span, request: Request, now: float) -> float:
@@ -104,27 +133,39 @@ class Continuum(Timed):
     def _arrived(self, request: Request) -> None:
         """The tool that the program waited for has returned."""
         self._last_arrived = request
-        program = _program(request)
-        self._starts.setdefault(program, request.arrival_time)
-        call = self._calls.get(program)
-        if call is None:
-            return
-        del self._calls[program]
-        caller, tool, since = call
-        if caller != request.request_id:  # else it was only preempted
-            duration = max(0.0, request.arrival_time - since)
-            insort(self._durations.setdefault(tool, []), duration)
-            insort(self._all_durations, duration)
+        start, call = self._programs.get(request.session, (request.arrival_time, None))
+        if call and call.caller != request.request_id:  # else it was only preempted
+            duration = max(0.0, request.arrival_time - call.since)
+            self._durations.setdefault(call.tool, Durations(self._most_durations)).add(duration)
+            self._all_durations.add(duration)
+        self._remember(request, start, None)
 
-    def _pin_time(self, request: Request, now: float) -> float:
-        """For how many seconds the context of *request*, which ends now, is worth keeping."""
-        tool = (request.hints or {})["tool"]
-        if tool is None:
-            return 0.0
-        self._calls[_program(request)] = (request.request_id, tool, now)
+    def _ended(self, request: Request, tool: Hashable, now: float) -> float:
+        """*request* calls *tool*, if any; when its program started."""
+        if request is not self._last_arrived:
+            self._arrived(request)
+        start, call = self._programs.get(request.session, (request.arrival_time, None))
+        if tool is not None:
+            call = Call(request.request_id, tool, now)
+        self._remember(request, start, call)
+        return start
+
+    def _remember(self, request: Request, start: float, call: Call | None) -> None:
+        """The session of *request* is the one seen last; one request alone leaves nothing."""
+        if request.session is None:
+            return
+        programs = self._programs
+        programs[request.session] = (start, call)
+        programs.move_to_end(request.session)
+        if len(programs) > MOST_PROGRAMS:
+            programs.popitem(last=False)
+
+    def _pin_time(self, request: Request, tool: Hashable) -> float:
+        """For how many seconds the context of *request*, which calls *tool*, is worth keeping."""
         num_tokens = request.num_prompt_tokens + request.max_tokens
         saved = self.queueing_s + num_tokens / self.prefill_tokens_per_s
-        for durations in (self._durations.get(tool, []), self._all_durations):
+        of_tool = self._durations.get(tool)
+        for durations in (of_tool.values if of_tool else [], self._all_durations.values):
             if len(durations) >= self.min_samples:
                 return _best_time(durations, saved)
         return max(0.0, math.log(saved)) if saved else 0.0  # where saved * exp(-t) is 1
