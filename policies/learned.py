@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 from policies.reuse_examples import Examples, features, used
 from policies.reuse_network import train
@@ -66,7 +67,9 @@ class Learned(Timed):
 
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
-        self._num_hit: dict[int | str, int] = {}  # tokens hit, of requests that have not ended
+        # Tokens hit, of requests that have not ended. One that ends without a span of its own says
+        # nothing: its number goes with it.
+        self._num_hit: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
         self._ending: tuple[Request | None, int] = (None, 0)  # the one that ends now, its hits
 
     def prepare(self, requests: Sequence[Request]) -> None:
@@ -110,12 +113,12 @@ class Learned(Timed):
 
     def touch(self, span: Span, request: Request, now: float) -> None:
         span.note = used(span.note, now)
-        self._num_hit[request.request_id] = (span.start + span.num_blocks) * self.pool.block_size
+        self._num_hit[request] = (span.start + span.num_blocks) * self.pool.block_size
 
     def rank(self, span: Span, request: Request, now: float) -> int:
         span.note = span.note or used(None, now)
         if self._ending[0] is not request:
-            self._ending = (request, self._num_hit.pop(request.request_id, 0))
+            self._ending = (request, self._num_hit.pop(request, 0))
         seen = features(span.note, request, self._ending[1])
         return int(self._network.probability(seen) * NUM_RANKS)
 

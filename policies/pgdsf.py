@@ -11,6 +11,8 @@ is over one miss; one tier. The paper evicts leaves only: use a manager that doe
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from policies.aging import Aging
 from sim.cache import Pool, Span
 from sim.errors import ConfigError
@@ -29,11 +31,13 @@ class PGDSF(Aging):
 
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
-        self._num_hit: dict[int | str, int] = {}  # tokens hit, of requests that have not ended
+        # Tokens hit, of requests that have not ended. One that ends without a span of its own says
+        # nothing: its number goes with it.
+        self._num_hit: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
         self._ending: tuple[int, float] = (0, 0.0)  # the moment, and the price of its new blocks
 
     def touch(self, span: Span, request: Request, now: float) -> None:
-        self._num_hit[request.request_id] = (span.start + span.num_blocks) * self.pool.block_size
+        self._num_hit[request] = (span.start + span.num_blocks) * self.pool.block_size
         uses, price = span.note or (1, None)
         span.note = (uses + 1, price)
 
@@ -48,5 +52,5 @@ class PGDSF(Aging):
 
     def _price(self, request: Request) -> float:
         """Work per new token of *request*, in units of a token's linear work."""
-        cached = self._num_hit.pop(request.request_id, 0)
+        cached = self._num_hit.pop(request, 0)
         return 1 + (cached + request.num_prompt_tokens) / 2 / self.crossover_tokens

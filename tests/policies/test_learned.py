@@ -100,6 +100,25 @@ def test_examples_by_hand():
     assert sorted(zip(labels, weights, strict=True)) == [(0, 2), (0, 2), (1, 2), (1, 2)]
 
 
+def test_it_forgets_a_request_that_had_nothing_of_its_own():
+    """Each hits what another request holds, and ends without a full block of its own."""
+    policy = Learned(horizon=60)
+    manager = VLLMBlockManager(400, 4, eviction=policy, null_block=False)
+    policy.prepare(traffic())
+
+    def admit(i):
+        request = Request(i, SegmentKeys([7, -1 - i], [16, 18], 4), 17, 1)
+        hit = manager.get_computed_blocks(request)
+        manager.allocate_slots(request, 17 - hit.num_tokens, hit)
+        request.num_computed_tokens = 17
+        return request
+
+    admit(0)  # and stays
+    for i in range(1, 10):
+        manager.free(admit(i))
+    assert not policy._num_hit
+
+
 def test_too_little_to_learn_from():
     requests = traffic(40)
     policy = Learned()

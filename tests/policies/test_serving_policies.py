@@ -311,6 +311,17 @@ def test_pgdsf_pays_per_miss_what_the_request_paid():
     assert policy.rank_of(prefix) == pytest.approx(2 * 1.4)  # computed by the first of them
 
 
+def test_pgdsf_forgets_a_request_that_had_nothing_of_its_own():
+    """A prefix that another request holds is hit; that request ends and releases no new span."""
+    policy = PGDSF()
+    bench = Bench(policy)
+    prefix = bench.end("b", 0, length=8)
+    prefix.ref_cnt = 1
+    for now in range(10):
+        policy.hit(prefix, bench.request("b", 10), now)
+    assert not policy._num_hit
+
+
 def test_freq_cost_is_uses_per_second_times_cost():
     """At 10 s: a 2 uses in 10 s at depth 1, b 1 use in 2 s at depth 1, c 1 in 10 s at depth 2."""
     bench = Bench(FreqCost())
