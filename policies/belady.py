@@ -118,10 +118,13 @@ class Belady(Ranked):
         """Where the run of the span's blocks that are needed latest ends, and when that is.
 
         Blocks needed by the same request are a run. Mostly the deepest run is needed latest; a
-        shallower one is only if somebody is about to store it anew.
+        shallower one is only if somebody is about to store it anew. By leaves the deepest goes
+        first all the same.
         """
         starts, uses = span.note
         stop = span.start + span.num_blocks
+        if self.pool.leaf_only:
+            return stop, uses[bisect_right(starts, stop - 1) - 1]
         first, last = bisect_right(starts, span.start) - 1, bisect_right(starts, stop - 1) - 1
         latest = max(uses[first : last + 1])
         while uses[last] != latest:
@@ -168,7 +171,7 @@ class Belady(Ranked):
                     self._pass(span, self._last_passed)
         span, _ = super().victim(num_blocks)
         end, _ = self._latest(span)
-        if end < span.start + span.num_blocks and not self.pool.leaf_only:
+        if end < span.start + span.num_blocks:
             span = self.pool.cut(span, span.start + span.num_blocks - end)
         return span, min(num_blocks, self._num_equal(span))
 

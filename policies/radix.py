@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import ClassVar, cast
 
+from policies.offers import wrong_offer
 from policies.pool import check_pool, stored_event
 from policies.radix_strategies import LeafHeap, Strategy
 from policies.radix_tree import RadixNode, RadixTree
@@ -176,9 +177,10 @@ class RadixBlockManager(BlockManager):
         """Take blocks without content; leaves are evicted until there are enough."""
         while self._num_blank < num_blocks:
             num_short = num_blocks - self._num_blank
-            span, num_evicted = self.policy.victim(
-                self.num_blocks if self.evict_whole_nodes else num_short
-            )
+            num_wanted = self.num_blocks if self.evict_whole_nodes else num_short
+            span, num_evicted = self.policy.victim(num_wanted)
+            if span.ref_cnt or not 0 < num_evicted <= min(num_wanted, span.num_blocks):
+                raise wrong_offer(self.policy, span, num_evicted, num_wanted)
             leaf = cast("RadixNode", span)
             self._evict(leaf, num_evicted)
             self.policy.evicted(span, num_evicted)

@@ -15,6 +15,7 @@ from typing import cast
 from policies.block import BlockHashMap, KVCacheBlock
 from policies.free_queue import FreeQueue
 from policies.lru import LRU
+from policies.offers import wrong_offer
 from policies.pool import FreeOrder, Victims, check_no_leaves, check_pool, stored_event
 from sim.cache import NO_HIT, Allocation, BlockManager, BlockState, EvictionPolicy, Hit, Span
 from sim.events import AllBlocksCleared, BlockRemoved, EventSink
@@ -169,7 +170,9 @@ class ReferenceBlockManager(BlockManager):
             block = cast("KVCacheBlock", self.blank.popleft())
             self._num_blank -= 1
         else:
-            span, _ = self.policy.victim(1)
+            span, num_blocks = self.policy.victim(1)
+            if span.ref_cnt or num_blocks != 1:
+                raise wrong_offer(self.policy, span, num_blocks, 1)
             block = cast("KVCacheBlock", span)
             block.num_blocks = 0
             self.policy.evicted(block, 1)

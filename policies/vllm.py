@@ -18,6 +18,7 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import Any, ClassVar, cast
 
 from policies.lru import LRU
+from policies.offers import wrong_offer
 from policies.pool import FreeOrder, Victims, check_no_leaves, check_pool, stored_event
 from policies.prefix_tree import Copy, Node, PrefixTree, Unhashed
 from policies.reference import ReferenceBlockManager
@@ -199,6 +200,8 @@ class VLLMBlockManager(SpanBooks):
         victim, evicted = self.policy.victim, self.policy.evicted
         while num_blocks:
             span, num_evicted = victim(num_blocks)
+            if span.ref_cnt or not 0 < num_evicted <= num_blocks or num_evicted > span.num_blocks:
+                raise wrong_offer(self.policy, span, num_evicted, num_blocks)
             num_blocks -= num_evicted
             num_left = span.num_blocks - num_evicted
             node: Node | None = span.node  # type: ignore[attr-defined]

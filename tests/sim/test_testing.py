@@ -322,7 +322,7 @@ BROKEN_MANAGERS = [
     (LookupTouches, "a lookup changes nothing", r"evicted was \d+, is"),
     (RefusalLeaks, "a refused allocation changes nothing", r"free was \d+, is"),
     (FreesTooLittle, "used \\+ free = num_blocks", "in use"),
-    (HitsTheLastToken, "at most num_tokens - 1 tokens", "of"),
+    (HitsTheLastToken, "at most num_tokens - 1 tokens|that some request has computed", "."),
     (HitsWhatNobodyComputed, "that some request has computed", "never computed"),
     (TakesFromTheRunning, "a block in use keeps its content|used \\+ free|check\\(\\) passes", "."),
     (ResetsWhileRunning, "reset_prefix_cache\\(\\) is refused while", "it returned True"),
