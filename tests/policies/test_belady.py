@@ -14,6 +14,7 @@ import pytest
 
 from policies import POLICIES
 from policies.belady import Belady
+from policies.pool import Victims
 from policies.reference import ReferenceBlockManager
 from policies.uncached import UncachedBlockManager
 from policies.vllm import VLLMBlockManager
@@ -316,16 +317,17 @@ def test_a_block_that_an_answer_will_bring_back_is_not_kept() -> None:
     assert [optimum.num_hits(size) for size in (2, 3, 4)] == [2, 4, 4]
 
 
-def test_both_managers_evict_the_same() -> None:
+@pytest.mark.parametrize(("victims", "spare"), [("block", 2), ("leaf", 2), ("leaf", 0)])
+def test_both_managers_evict_the_same(victims: Victims, spare: int) -> None:
     """By spans or block by block MIN hits and evicts the same, in the same order."""
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        requests = conversations(rng, 25)
-        num_blocks = max(with_answer(request).num_blocks for request in requests) + 2
+        requests = conversations(rng, 25, longest_answer=4)
+        num_blocks = max(with_answer(request).num_blocks for request in requests) + spare
         logs: list[list] = []
         for make in (VLLMBlockManager, ReferenceBlockManager):
             policy = Belady()
-            manager = make(num_blocks, 1, eviction=policy, null_block=False)
+            manager = make(num_blocks, 1, eviction=policy, null_block=False, victims=victims)
             policy.prepare(requests)
             log: list = []
             manager.events = log.append
