@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sim.errors import KvsimError
+
 
 class ContractBroken(AssertionError):
     """A rule of `sim.cache` was broken.
@@ -24,6 +26,16 @@ class ContractBroken(AssertionError):
         if self.program:
             lines += ["program:", *(f"  {line}" for line in self.program)]
         return "\n".join(lines)
+
+
+class NotPrepared(KvsimError):
+    """An offline policy refuses to learn from as little as a check shows it: nothing is checked."""
+
+    def __init__(self, refusal: KvsimError) -> None:
+        super().__init__(
+            f"check: prepare() refuses the small programs of a check ({refusal}); give arguments "
+            "with which it does not, as in '{use: learned, horizon: 4, min_examples: 0}'"
+        )
 
 
 def require(holds: bool, rule: str, seen: str) -> None:

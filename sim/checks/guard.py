@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from sim.cache import EvictionPolicy, Pool, Span
-from sim.checks.contract import ContractBroken, require
+from sim.checks.contract import ContractBroken, NotPrepared, require
+from sim.errors import KvsimError
 from sim.request import Request
 
 TRAITS = ("max_span", "ranks_unhashed", "needs", "is_offline")
@@ -45,6 +46,10 @@ class Guard(EvictionPolicy):
         num_held = self._num_held()
         try:
             result = getattr(self.policy, name)(*arguments)
+        except KvsimError as error:
+            if name == "prepare":
+                raise NotPrepared(error) from error
+            raise ContractBroken(f"{name}() raises nothing", f"{error}") from error
         except ContractBroken:  # from `split`, if the policy has had a span cut
             raise
         except Exception as error:

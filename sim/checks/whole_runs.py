@@ -8,7 +8,7 @@ from time import process_time
 import numpy as np
 
 from sim.cache import BlockManager, EvictionPolicy
-from sim.checks.contract import ContractBroken, require
+from sim.checks.contract import ContractBroken, NotPrepared, require
 from sim.checks.trials import Hints
 from sim.checks.twins import MakeManager
 from sim.engine import Engine
@@ -73,6 +73,8 @@ class WholeRuns:
             self._replays(requests, num_blocks, block_size)
         except ContractBroken as broken:
             raise ContractBroken(broken.rule, broken.seen, self._program) from broken
+        except NotPrepared:
+            raise
         except KvsimError as error:
             rule = "every request that fits into the pool is served"
             raise ContractBroken(rule, f"{self._call}: {error}", self._program) from error

@@ -11,11 +11,13 @@ from time import process_time
 import pytest
 
 from policies import MANAGERS, POLICIES
+from policies.belady import Belady
 from policies.lru import LRU
 from policies.reference import ReferenceBlockManager
 from policies.uncached import UncachedBlockManager
 from policies.vllm import VLLMBlockManager
 from sim.cache import NO_HIT, EvictionPolicy, Hit
+from sim.checks.contract import NotPrepared
 from sim.cli import main
 from sim.errors import ConfigError
 from sim.testing import ContractBroken, check_block_manager, check_eviction_policy
@@ -354,6 +356,17 @@ def test_every_manager_keeps_its_contract(name):
 def test_every_policy_keeps_its_contract(name):
     """All policies that have a short name pass (`learned` in its own tests: it needs torch)."""
     check_eviction_policy(name, seconds=2, hints=HINTS)
+
+
+class Picky(Belady):
+    def prepare(self, requests):
+        raise ConfigError("Picky: needs 10,000 requests to learn from")
+
+
+def test_a_policy_that_refuses_to_learn_from_so_little_was_not_checked():
+    """That is no broken contract, nor a passed check: an error that says what to do."""
+    with pytest.raises(NotPrepared, match=r"refuses the small.*10,000 requests.*give arguments"):
+        check_eviction_policy(Picky, seconds=2)
 
 
 def test_other_ways_to_name_what_is_checked():
