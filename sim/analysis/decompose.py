@@ -48,8 +48,9 @@ def decompose(
 
     *make*: makes the managers of the later rules; *engine*: options of `Engine` for the last. The
     first rule counts every id of a trace, so it is there only for traces with one id per block.
+    Every rule counts the same requests, those that are `fitting`.
     """
-    requests = list(workload)
+    requests = fitting(workload, make, engine)
     size = workload.block_size
     if requests and isinstance(requests[0].keys, ChunkKeys):
         keys = requests[0].keys
@@ -75,6 +76,14 @@ def decompose(
     totals = Engine(make("tail"), **(engine or {})).run(workload).totals
     found = int(totals["prefix_cache_hits"]), int(totals["prefix_cache_queries"])
     yield Level("+ a clock: concurrency, pins", "tokens", *found, "vLLM <= 0.23")
+
+
+def fitting(
+    workload: Workload, make: MakeManager, engine: dict[str, Any] | None = None
+) -> list[Request]:
+    """The requests of *workload* that an engine does not refuse, such as those too large for it."""
+    refusal = Engine(make("tail"), **(engine or {})).refusal
+    return [request for request in workload if not refusal(request)]
 
 
 def _full_blocks(request: Request) -> list[Any]:

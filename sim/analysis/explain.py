@@ -42,12 +42,12 @@ class Explanation:
     """What `explain` found.
 
     *requests*: one row per request that was served, tokens by class (`sim.analysis.misses`), its
-    session and prompt. *evictions*: one row per run of blocks that was evicted
-    (`sim.analysis.eviction_log.EVICTIONS`). *gaps*: `seconds` between two uses and `num_blocks`
-    used again, for every hit. *prefixes*: the content that most tokens could be reused of.
-    *left_unused*: blocks still cached that were never hit; *num_orphaned* and *num_cached* blocks
-    at the end; *num_orphans_wanted*: blocks computed again although they were there, since one
-    before them was gone.
+    session and prompt; *num_refused* did not fit in the pool. *evictions*: one row per run of
+    blocks that was evicted (`sim.analysis.eviction_log.EVICTIONS`). *gaps*: `seconds` between two
+    uses and `num_blocks` used again, for every hit. *prefixes*: the content that most tokens could
+    be reused of. *left_unused*: blocks still cached that were never hit; *num_orphaned* and
+    *num_cached* blocks at the end; *num_orphans_wanted*: blocks computed again although they were
+    there, since one before them was gone.
     """
 
     requests: pd.DataFrame
@@ -58,6 +58,7 @@ class Explanation:
     num_cached: int
     num_orphaned: int
     num_orphans_wanted: int = 0
+    num_refused: int = 0
 
     def shares(self) -> dict[str, float]:
         """The classes of prompt tokens, as shares of all; they add up to 1."""
@@ -114,7 +115,7 @@ class Explanation:
     def lines(self) -> Iterator[str]:
         """The findings as text."""
         shares = self.shares()
-        yield f"requests           {len(self.requests):,}"
+        yield f"requests           {self._served()}"
         yield "prompt tokens      " + ", ".join(
             f"{name.replace('_', ' ')} {share:.1%}"
             for name, share in shares.items()
@@ -155,6 +156,13 @@ class Explanation:
                 f"  request {row['first_request']!s:<9} {row['num_requests']:>8,} "
                 f"{row['num_tokens']:>14,} {row['reusable_tokens']:>16,}"
             )
+
+    def _served(self) -> str:
+        """How many requests the numbers are about, and of how many if some were refused."""
+        served, refused = len(self.requests), self.num_refused
+        if not refused:
+            return f"{served:,}"
+        return f"{served:,} of {served + refused:,} ({refused:,} refused: too large for the pool)"
 
     def _tenants(self) -> Iterator[str]:
         """What their content's evictions cost, where there are tenants."""
@@ -219,6 +227,7 @@ def explain(
         num_cached=manager.num_cached_blocks,
         num_orphaned=manager.num_orphaned_blocks,
         num_orphans_wanted=log.num_orphans_wanted,
+        num_refused=len(requests) - len(table),
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 
 from sim.analysis.decompose import decompose as levels
+from sim.analysis.decompose import fitting
 from sim.analysis.explain import explain as explanation
 from sim.cache import BlockManager
 from sim.commands.inputs import manager_of, print_notes, trace_of
+from sim.errors import ConfigError
 from sim.run_folder import disk_errors
 from sim.spec.build import build
 from sim.spec.yaml_text import parse
@@ -45,8 +48,25 @@ def decompose(arguments: Namespace) -> int:
         made: BlockManager = build("manager", spec, known=known, where="--num-blocks")
         return made
 
+    engine = {"latency": latency}
+    left_out = len(workload) - len(fitting(workload, make, engine))
+    if left_out:
+        _note_left_out(left_out, len(workload))
     print(f"{'rule':<32} {'hit rate':>9}  {'of':<7} as counted by")
     usable = make("tail").num_blocks
-    for level in levels(workload, usable, make, {"latency": latency}):
+    for level in levels(workload, usable, make, engine):
         print(f"{level.rule:<32} {level.hit_rate:>9.2%}  {level.unit:<7} {level.like}".rstrip())
     return 0
+
+
+def _note_left_out(num: int, num_requests: int) -> None:
+    """Say on stderr how many requests no row counts; ConfigError if none is left."""
+    if num == num_requests:
+        raise ConfigError(
+            f"--num-blocks: none of the {num_requests:,} requests fits in the pool, answer "
+            "included; take a larger one"
+        )
+    print(
+        f"note: {num:,} of {num_requests:,} requests do not fit in the pool and are left out",
+        file=sys.stderr,
+    )

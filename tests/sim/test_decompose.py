@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +68,37 @@ def test_the_command_prints_every_level(
     assert lines[0].split() == ["rule", "hit", "rate", "of", "as", "counted", "by"]
     assert lines[3].startswith("only a prefix can hit")
     assert lines[3].endswith("kvlint")
+
+
+@pytest.fixture
+def large_and_small(tmp_path: Path) -> Path:
+    """Prompts of 5,120 tokens, and two of 1,024, of which one has a long answer."""
+    rows: list[dict[str, Any]] = []
+    for i in range(7):
+        num_ids, answer = (2, 10_000 if i == 4 else 3) if i in (2, 4) else (10, 3)
+        ids = [100 * (i % 2) + n for n in range(num_ids)]
+        rows.append(
+            {"timestamp": i, "input_length": 512 * num_ids, "output_length": answer}
+            | {"hash_ids": ids}
+        )
+    path = tmp_path / "sizes.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_every_rule_counts_the_same_requests(
+    large_and_small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What does not fit with its answer is left out of all rules, and the user is told."""
+
+    def small(order: str) -> VLLMBlockManager:
+        return VLLMBlockManager(12, 512, free_order=order, null_block=False)  # type: ignore[arg-type]
+
+    levels = list(decompose(Mooncake(large_and_small), 12, small))
+    assert {level.num_queries for level in levels if level.unit == "blocks"} == {52}
+    assert {level.num_queries for level in levels if level.unit == "tokens"} == {52 * 512}
+    assert main(["decompose", str(large_and_small), "--num-blocks", "13"]) == 0
+    said = capsys.readouterr()
+    assert said.err == "note: 1 of 7 requests do not fit in the pool and are left out\n"
+    assert main(["decompose", str(large_and_small), "--num-blocks", "2"]) == 2
+    assert "none of the 7 requests fits in the pool" in capsys.readouterr().err

@@ -63,6 +63,16 @@ def test_regret_by_hand() -> None:
     assert regret.loc["B", "recomputed_tokens"] == 0
 
 
+def test_refused_requests_are_told() -> None:
+    """5 blocks do not fit in 4: the tables are about the two others, and the text says so."""
+    a, large = ([1, 2, 3], 9, "A"), ([5, 6, 7, 8, 9], 20, "B")
+    found = explain(VLLMBlockManager(4, 4, null_block=False), Listed(a, large, a))
+    assert (len(found.requests), found.num_refused) == (2, 1)
+    assert "2 of 3 (1 refused: too large for the pool)" in next(found.lines())
+    alone = explain(VLLMBlockManager(4, 4, null_block=False), Listed(a, a))
+    assert next(alone.lines()).split() == ["requests", "2"]
+
+
 def test_what_regret_costs_by_hand() -> None:
     """10 us a token: 8 tokens of A were evicted and cost 80 us; nobody wanted B's again."""
     a, b = ([1, 2, 3], 10, "A"), ([5, 6, 7, 8], 16, "B")
