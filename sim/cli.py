@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sim.blame import blame
 from sim.errors import KvsimError
 
 EXIT_CODES = """\
 exit codes:
   0    done
-  1    golden: some recording differs; check: a rule is broken; run: some run failed
+  1    golden: some recording differs; check: a rule is broken; run: some run failed;
+       elsewhere: a class of your own raised an error (one line on stderr)
   2    a configuration, trace, option or file that must be mended (one line on stderr)
   130  interrupted (Ctrl-C); earlier results are untouched, and the same command goes on from here
   141  whoever read the output stopped reading
@@ -39,6 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("kvsim: interrupted", file=sys.stderr)
         return 130
+    except (Exception, SystemExit) as error:
+        line = blame(error)
+        if line is None:  # a bug in kvsim
+            raise
+        print(f"kvsim: error: {line}", file=sys.stderr)
+        return 1
 
 
 def parser() -> argparse.ArgumentParser:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sim.blame import blame
 from sim.errors import ConfigError
 from sim.spec.config import in_words
 from sim.spec.names import CONTRACTS, Kind, a, find
@@ -46,6 +47,11 @@ class Plan:
             places = {name: self.known_place / name for name in self.known}
             places |= {name: self.place / name for name in self.given}
             raise ConfigError(blamed(str(error), places, self.place)) from error
+        except (Exception, SystemExit) as error:
+            line = blame(error)
+            if line is None:
+                raise
+            raise ConfigError(f"{self.place}: {line}") from error
         return _fulfils(self.kind, made, self.place)
 
     def resolved(self) -> dict[str, Any]:

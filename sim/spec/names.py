@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Literal
 
+from sim.blame import in_a_line
 from sim.cache import BlockManager, EvictionPolicy
 from sim.errors import ConfigError
 from sim.latency import LatencyModel
@@ -85,8 +86,8 @@ def imported(path: str, place: Place) -> Any:
         raise ConfigError(f"{place}: {path!r} is not an import path; write module:Class")
     try:
         module = import_module(module_name)
-    except Exception as error:  # whatever a user's module does, its name must be in the message
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+    except (Exception, SystemExit) as error:  # whatever it does, its name must be in the message
+        reason = in_a_line(error)
         raise ConfigError(f"{place}: cannot import {module_name} ({reason})") from error
     if not hasattr(module, name):
         near = did_you_mean(name, [n for n, v in vars(module).items() if inspect.isclass(v)])

@@ -179,7 +179,7 @@ def compute(unit: Unit, traces: Traces, code: str) -> Outcome | Failure:
         _here.workloads = WorkloadCache()
     try:
         return unit.compute(_here.workloads) if not traces else _with(unit, traces)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         failed = failure(error)
         return Failure(failed.line, failed.text)  # some exceptions cannot be sent
 

@@ -21,6 +21,7 @@ from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Protocol
 
+from sim.blame import blame, in_a_line
 from sim.errors import KvsimError
 from sim.studies.run_store import RunStore
 from sim.studies.unit import Unit
@@ -54,7 +55,7 @@ def perform(unit: Unit, store: RunStore, workloads: WorkloadCache) -> Failure | 
     """Compute *unit* and keep it; KvsimError, which ends the sweep, if it cannot be written."""
     try:
         outcome = unit.compute(workloads)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return failure(error)
     store.put(unit, outcome)
     return None
@@ -63,8 +64,8 @@ def perform(unit: Unit, store: RunStore, workloads: WorkloadCache) -> Failure | 
 def failure(error: BaseException) -> Failure:
     """*error* in one line and with its traceback."""
     known = isinstance(error, KvsimError)
-    line = str(error) if known else f"{type(error).__name__}: {error}"
-    return Failure(" ".join(line.split()), "".join(traceback.format_exception(error)), error)
+    line = " ".join(str(error).split()) if known else blame(error) or in_a_line(error)
+    return Failure(line, "".join(traceback.format_exception(error)), error)
 
 
 AHEAD = 1  # units that wait for a worker, so that none waits for this process

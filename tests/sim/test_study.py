@@ -295,7 +295,8 @@ def test_a_run_that_fails_is_reported_and_tried_again(
         run(broken, out=tmp_path / "r", executor=executor)
     head, *lines = str(error.value).splitlines()
     assert head == "2 of 5 runs failed and will be tried again next time"
-    assert lines[0].startswith("broken, cache.num_blocks=24: RuntimeError: no idea (")
+    said = "kvsim_test_failing:Broken raised RuntimeError: no idea (kvsim_test_failing.py:"
+    assert lines[0].startswith(f"broken, cache.num_blocks=24: {said}")
     text = Path(lines[0].rpartition("(")[2].rstrip(")")).read_text()
     assert "in victim" in text
     assert "eviction: {use: 'kvsim_test_failing:Broken'}" in text.replace("\n", " ") or (
