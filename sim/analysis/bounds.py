@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sim.analysis.mrc import FreeOrder, lru_curve
 from sim.analysis.optimum import Optimum, one_at_a_time
 from sim.footprint import Convention, Footprint, prompt, with_answer
+from sim.parts import Parts
 from sim.request import Request
 
 
@@ -74,6 +75,16 @@ def bounds(
         optimum=optimum.num_hits(num_blocks),
         lru=curve.hit_blocks(num_blocks),
     )
+
+
+def unbounded_hits(requests: Iterable[Request], convention: Convention = prompt) -> int:
+    """Blocks of *requests* that hit in a cache without limits, one request at a time."""
+    parts, hits = Parts(), 0
+    for request in requests:
+        footprint = convention(request)
+        known = parts.add(footprint.keys, footprint.num_stored)
+        hits += min(known, footprint.num_hittable)
+    return hits
 
 
 def replay_optimum(requests: Sequence[Request], convention: Convention = prompt) -> Optimum:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from sim.analysis.bounds import replay_optimum
+from sim.analysis.bounds import replay_optimum, unbounded_hits
 from sim.analysis.mrc import FreeOrder, HitCurve, lru_curve
 from sim.analysis.optimum import Optimum
 from sim.analysis.shards import sampled_lru_curve
@@ -33,6 +33,8 @@ class MemoryCurve:
 
     *title*: what was replayed and under which convention. *minimum*: MIN's hit blocks at each of
     *sizes*, empty if MIN was not asked for. *kv_bytes_per_token*: None if it is not known.
+    *sample_one_in*: above 1, *lru* is estimated from so few of the blocks, except for where it
+    ends: the limit is exact, as MIN is.
     """
 
     title: str
@@ -41,6 +43,7 @@ class MemoryCurve:
     minimum: dict[int, int] = field(default_factory=dict)
     kv_bytes_per_token: int | None = None
     optimum: Optimum | None = None
+    sample_one_in: int = 1
 
     @classmethod
     def of(
@@ -55,9 +58,15 @@ class MemoryCurve:
         kv_bytes_per_token: int | None = None,
         sample_one_in: int = 1,
     ) -> MemoryCurve:
-        """Compute the curves; ConfigError if one of *sizes* cannot hold the longest request."""
+        """Compute the curves.
+
+        ConfigError if one of *sizes* cannot hold the longest request, or for too small a sample.
+        """
         if sample_one_in > 1:
-            lru = sampled_lru_curve(requests, sample_one_in, convention, free_order=free_order)
+            limit = unbounded_hits(requests, convention)
+            lru = sampled_lru_curve(
+                requests, sample_one_in, convention, free_order=free_order, unbounded=limit
+            )
         else:
             lru = lru_curve(requests, convention, free_order=free_order)
         for size in sizes:
@@ -69,7 +78,13 @@ class MemoryCurve:
         sizes = sorted(set(sizes)) or default_sizes(lru, NUM_SIZES)
         optimum = None if policies == "lru" else replay_optimum(requests, convention)
         minimum = {size: optimum.num_hits(size) for size in sizes} if optimum else {}
-        return cls(title, lru, tuple(sizes), minimum, kv_bytes_per_token, optimum)
+        return cls(title, lru, tuple(sizes), minimum, kv_bytes_per_token, optimum, sample_one_in)
+
+    @property
+    def lru_name(self) -> str:
+        """What to call *lru* wherever its numbers are shown."""
+        one_in = self.sample_one_in
+        return "LRU" if one_in == 1 else f"LRU (estimated from 1 block in {one_in:,})"
 
     def gib(self, num_blocks: float) -> float | None:
         """The memory of *num_blocks*, if the bytes per token are known."""
@@ -90,11 +105,16 @@ class MemoryCurve:
         high = self.lru.size_for(hit_rate)
         if self.optimum is None or high is None:
             return None
-        low = self.lru.min_num_blocks - 1
-        while high - low > 1:  # LRU's size is enough for MIN
+        optimum, low = self.optimum, self.lru.min_num_blocks - 1
+
+        def reached(num_blocks: int) -> bool:
+            return self.rate(optimum.num_hits(num_blocks)) >= hit_rate
+
+        while not reached(high):  # LRU's size is enough for MIN, but it may be an estimate
+            low, high = high, 2 * high
+        while high - low > 1:
             middle = (low + high) // 2
-            reached = self.rate(self.optimum.num_hits(middle)) >= hit_rate
-            low, high = (low, middle) if reached else (middle, high)
+            low, high = (low, middle) if reached(middle) else (middle, high)
         return high
 
     def rows(self, sizes: Sequence[int]) -> list[dict[str, Any]]:
@@ -107,6 +127,7 @@ class MemoryCurve:
                 {
                     "num_blocks": size,
                     "gib": self.gib(size),
+                    "lru_sample_one_in": self.sample_one_in,
                     "lru_hit_blocks": lru,
                     "lru_hit_rate": self.rate(lru),
                     "min_hit_blocks": best,

@@ -7,6 +7,9 @@ curve. So blocks that make up more than *hot_share* of all uses are all kept, ea
 the others are sampled. The exact curve (`sim.analysis.mrc`) costs time by the run, not by the
 block: it is usually the faster one too, and needs more memory only because it keeps every prompt's
 keys.
+
+A sample of `LEAST_SAMPLED` blocks misses the hit rates of the Mooncake traces by 1 point on average
+and by 3 to 6 at worst; of fewer blocks no curve is made.
 """
 
 from __future__ import annotations
@@ -20,11 +23,14 @@ from math import ceil
 import numpy as np
 
 from sim.analysis.mrc import FreeOrder, HitCurve, Sums, curve
+from sim.errors import ConfigError
 from sim.footprint import Convention, Footprint, prompt
 from sim.request import Request
 from sim.workload import Workload
 
 MASK = (1 << 64) - 1
+LEAST_SAMPLED = 1000
+"""Different blocks that a sample needs, besides those that are all kept."""
 
 
 def sampled_lru_curve(
@@ -35,8 +41,13 @@ def sampled_lru_curve(
     free_order: FreeOrder = "tail",
     hot_share: float = 0.001,
     seed: int = 0,
+    unbounded: int | None = None,
 ) -> HitCurve:
-    """`lru_curve` estimated from one block in *one_in*; two passes over *requests*."""
+    """`lru_curve` estimated from one block in *one_in*; two passes over *requests*.
+
+    *unbounded*: the hits in a cache without limit. Where they are known (`unbounded_hits`), the
+    curve ends there, and is about twice as accurate. ConfigError if too few blocks are sampled.
+    """
     num_uses = sum(convention(request).num_stored for request in requests)
     hot = hot_blocks(requests, convention, hot_share * num_uses)
     sample = _Sample(len(requests), one_in, hot, seed)
@@ -51,6 +62,8 @@ def sampled_lru_curve(
         longest = max(longest, footprint.num_blocks)
         query_tokens += footprint.num_tokens
         block_size = footprint.keys.block_size
+    if one_in > 1:
+        _check_size(one_in, sample.num_sampled)
     estimate = curve(
         sample.starts,
         sample.lengths,
@@ -61,9 +74,24 @@ def sampled_lru_curve(
         min_num_blocks=longest,
         num_twice=0,
     )
-    # Of the uses the sample stands for more or fewer than there were; shares are more accurate.
+    # The sample stands for more or fewer uses and hits than there were; shares are more accurate.
     scale = num_uses / max(1, sample.num_uses)
+    if unbounded is not None:
+        if unbounded and not estimate.unbounded:
+            raise ConfigError(f"--sample is {one_in}: nothing that it keeps is hit; {REMEDY}")
+        scale = unbounded / max(1, estimate.unbounded)
     return replace(estimate, hits=np.rint(estimate.hits * scale).astype(np.int64))
+
+
+REMEDY = "give a smaller one, or none: the exact curve is usually as fast"
+
+
+def _check_size(one_in: int, num_sampled: int) -> None:
+    if num_sampled < LEAST_SAMPLED:
+        raise ConfigError(
+            f"--sample is {one_in}: it keeps {num_sampled:,} different blocks, and fewer than "
+            f"{LEAST_SAMPLED:,} say little; {REMEDY}"
+        )
 
 
 def hot_blocks(
@@ -104,6 +132,11 @@ class _Sample:
         self.num_uses = 0  # of blocks, estimated
         self.starts: list[int] = []
         self.lengths: list[int] = []
+
+    @property
+    def num_sampled(self) -> int:
+        """Different blocks that the sample has besides the hot ones."""
+        return sum(key not in self._hot for key in self._last_use)
 
     def use(self, footprint: Footprint, num_unhashed: int, shift: int) -> None:
         """Move a path to the front; blocks that were in the list are noted with their place."""

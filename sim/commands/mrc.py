@@ -37,7 +37,7 @@ def add_options(parser: ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="N",
-        help="pool sizes for MIN, in blocks",
+        help="pool sizes to list, in usable blocks (vLLM's num_gpu_blocks is one more)",
     )
     parser.add_argument("--decode", action="store_true", help="answers occupy blocks too")
     parser.add_argument(
@@ -47,7 +47,11 @@ def add_options(parser: ArgumentParser) -> None:
         "--free-order", choices=("tail", "unhashed_first"), default="tail", help="as for replay"
     )
     parser.add_argument(
-        "--sample", type=int, default=1, metavar="N", help="estimate LRU from one block in N"
+        "--sample",
+        type=int,
+        default=1,
+        metavar="N",
+        help="estimate LRU from one block in N; the sample needs 1,000 different blocks",
     )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, help="folder of mrc.csv and mrc.png (results/mrc-TRACE)"
@@ -97,6 +101,9 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
+ONE_MORE = "--num-blocks and vLLM's num_gpu_blocks are one more"  # the null block
+
+
 def _check(arguments: Namespace) -> None:
     target, given = arguments.target_hit_rate, arguments.kv_bytes_per_token
     if target is not None and not 0 < target <= 1:
@@ -138,28 +145,29 @@ def _sentence(curves: MemoryCurve, answer: dict[str, float | None]) -> str:
         limit = curves.rate(curves.lru.unbounded)
         return f"a hit rate of {target:.1%} is out of reach: without any limit it is {limit:.2%}"
     needs = [
-        f"{policy.upper()} needs {_size(curves, answer[f'{policy}_num_blocks'])}"
-        for policy in ("lru", "min")
+        f"{name} needs {_size(curves, answer[f'{policy}_num_blocks'])}"
+        for policy, name in (("lru", curves.lru_name), ("min", "MIN"))
         if answer[f"{policy}_num_blocks"] is not None
     ]
-    return f"a hit rate of {target:.1%}: {', '.join(needs)}"
+    return f"a hit rate of {target:.1%}: {', '.join(needs)}; {ONE_MORE}"
 
 
 def _size(curves: MemoryCurve, num_blocks: float | None) -> str:
     assert num_blocks is not None
     gib = curves.gib(num_blocks)
     memory = "" if gib is None else f" ({gib:,.2f} GiB)"
-    return f"{num_blocks:,} blocks of {curves.lru.block_size} tokens{memory}"
+    return f"{num_blocks:,} usable blocks of {curves.lru.block_size} tokens{memory}"
 
 
 def _print_table(curves: MemoryCurve) -> None:
-    print(curves.title)
-    print(f"{'blocks':>12} {'GiB':>10} {'LRU':>8} {'MIN':>8} {'no limit':>9}")
+    print(f"{curves.title}; {ONE_MORE}")
+    lru, width = curves.lru_name, max(8, len(curves.lru_name))
+    print(f"{'usable blocks':>13} {'GiB':>10} {lru:>{width}} {'MIN':>8} {'no limit':>9}")
     for row in curves.rows(curves.sizes):
         gib = "" if row["gib"] is None else f"{row['gib']:,.2f}"
         best = "" if row["min_hit_rate"] is None else f"{row['min_hit_rate']:.2%}"
         print(
-            f"{row['num_blocks']:>12,} {gib:>10} {row['lru_hit_rate']:>8.2%} {best:>8} "
+            f"{row['num_blocks']:>13,} {gib:>10} {row['lru_hit_rate']:>{width}.2%} {best:>8} "
             f"{row['unbounded_hit_rate']:>9.2%}"
         )
 
@@ -173,6 +181,8 @@ def _print_json(curves: MemoryCurve, answer: dict[str, float | None] | None) -> 
         "requests": lru.num_requests,
         "block_size": lru.block_size,
         "min_num_blocks": lru.min_num_blocks,
+        "lru": curves.lru_name,
+        "sample_one_in": curves.sample_one_in,
         "unbounded_hit_blocks": lru.unbounded,
         "unbounded_hit_rate": curves.rate(lru.unbounded),
         "kv_bytes_per_token": curves.kv_bytes_per_token,

@@ -25,7 +25,7 @@ def hit_rate_curve(curves: MemoryCurve, ax: Axes | None = None) -> Axes:
     sizes = np.unique(np.rint(np.geomspace(low, high, NUM_POINTS)).astype(int))
     rates = [lru.hit_rate(int(size)) for size in sizes]
     ax.plot(sizes, rates, **look(0), linewidth=2.0)
-    ends = [(rates[-1], "LRU", look(0)["color"]), (limit, f"no limit {limit:.1%}", FAINT)]
+    ends = [(rates[-1], curves.lru_name, look(0)["color"]), (limit, f"no limit {limit:.1%}", FAINT)]
     ax.axhline(limit, color=FAINT, linewidth=1.0, linestyle=(0, (2, 2)))
     if curves.minimum:
         points = sorted(curves.minimum.items())
@@ -39,7 +39,7 @@ def hit_rate_curve(curves: MemoryCurve, ax: Axes | None = None) -> Axes:
     ax.xaxis.set_major_formatter(PLAIN)
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    ax.set_xlabel(f"pool size (blocks of {lru.block_size} tokens)")
+    ax.set_xlabel(f"pool size (usable blocks of {lru.block_size} tokens)")
     ax.set_ylabel("hit tokens / prompt tokens")
     dress(ax, "Prefix-cache hit rate by pool size", curves.title)
     label_ends(ax, ends)

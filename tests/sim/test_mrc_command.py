@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,9 @@ def test_the_answer_is_one_line(trace: Path, capsys: pytest.CaptureFixture[str])
     """
     out = run(capsys, trace, "--target-hit-rate", 0.8, "--kv-bytes-per-token", 2**20)
     assert out == (
-        "a hit rate of 80.0%: LRU needs 8 blocks of 512 tokens (4.00 GiB), "
-        "MIN needs 7 blocks of 512 tokens (3.50 GiB)\n"
+        "a hit rate of 80.0%: LRU needs 8 usable blocks of 512 tokens (4.00 GiB), "
+        "MIN needs 7 usable blocks of 512 tokens (3.50 GiB); "
+        "--num-blocks and vLLM's num_gpu_blocks are one more\n"
     )
     out = run(capsys, trace, "--target-hit-rate", 0.9, "--policy", "lru")
     assert out == "a hit rate of 90.0% is out of reach: without any limit it is 81.07%\n"
@@ -71,7 +73,9 @@ def test_the_table_and_the_picture(
 ) -> None:
     """Without a target: rows for the sizes asked for; everything in mrc.csv, and a picture."""
     out = run(capsys, trace, "--sizes", 3, 6, 9, "--model", "qwen3-8b", "--out", tmp_path / "x")
-    assert "full blocks of the prompts" in out
+    title, head = out.splitlines()[:2]
+    assert "full blocks of the prompts; --num-blocks and vLLM's num_gpu_blocks are one" in title
+    assert head.split() == ["usable", "blocks", "GiB", "LRU", "MIN", "no", "limit"]
     assert [line.split()[0] for line in out.splitlines()[2:]] == ["3", "6", "9"]
     rows = {int(row["num_blocks"]): row for row in table(tmp_path / "x")}
     assert rows[9]["lru_hit_blocks"] == rows[9]["min_hit_blocks"] == "114"
@@ -90,12 +94,60 @@ def test_json_and_the_default_folder(trace: Path, capsys: pytest.CaptureFixture[
     assert len(table(Path("results/mrc-turns"))) > 3
 
 
-def test_a_sample_of_everything(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--sample estimates; --all-ids counts the partial blocks too."""
+def test_every_id_is_a_block(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--all-ids counts the partial blocks too."""
     exact = json.loads(run(capsys, trace, "--json", "--all-ids", "--policy", "lru"))
     assert exact["sizes"][-1]["lru_hit_rate"] == pytest.approx(114 / 180)
-    sampled = json.loads(run(capsys, trace, "--json", "--all-ids", "--policy", "lru", "--sample=2"))
-    assert sampled["requests"] == 60
+    assert exact["lru"] == "LRU"
+
+
+@pytest.fixture
+def long_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """2,000 prompts of 2 blocks, every second one of which comes again 200 requests later."""
+    monkeypatch.chdir(tmp_path)
+    order = [n for i in range(2_000) for n in ((i, i - 200) if i % 2 and i > 200 else (i,))]
+    rows = [
+        {"timestamp": i, "input_length": 1_500, "output_length": 3}
+        | {"hash_ids": [2 * n, 2 * n + 1, 100_000 + i]}
+        for i, n in enumerate(order)
+    ]
+    path = tmp_path / "long.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_sample_is_an_estimate_and_says_so(
+    long_trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No limit and MIN are exact, LRU ends at the limit, and it is called an estimate."""
+    name = "LRU (estimated from 1 block in 2)"
+    exact = json.loads(run(capsys, long_trace, "--json"))
+    sampled = json.loads(run(capsys, long_trace, "--json", "--sample=2", "--sizes", 100, 4_000))
+    for limit in ("unbounded_hit_blocks", "unbounded_hit_rate"):
+        assert sampled[limit] == exact[limit]
+    assert (sampled["lru"], sampled["sample_one_in"]) == (name, 2)
+    assert sampled["sizes"][-1]["lru_hit_blocks"] == exact["unbounded_hit_blocks"]
+    assert [row["lru_sample_one_in"] for row in sampled["sizes"]] == [2, 2]
+    for row in sampled["sizes"]:
+        assert row["min_hit_rate"] <= sampled["unbounded_hit_rate"]
+    assert name in run(capsys, long_trace, "--sample=2")
+    target = ["--target-hit-rate", str(exact["unbounded_hit_rate"])]
+    said = run(capsys, long_trace, "--sample=2", *target)
+    assert name in said
+    needs = json.loads(run(capsys, long_trace, "--json", *target))["min_num_blocks"]
+    assert f"MIN needs {needs:,} usable blocks" in said
+
+
+def test_min_does_not_rely_on_an_estimate(long_trace: Path) -> None:
+    """Where LRU is thought to need too little, MIN's size is still the smallest that reaches it."""
+    curves = MemoryCurve.of(list(Mooncake(long_trace)))
+    low = replace(curves.lru, corners=curves.lru.corners // 10, min_num_blocks=3)
+    hopeful = replace(curves, lru=low, sample_one_in=2)
+    rate = curves.rate(curves.lru.unbounded)
+    lru, best = hopeful.lru_size(rate), hopeful.min_size(rate)
+    assert lru is not None
+    assert best is not None
+    assert lru < best == curves.min_size(rate)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +158,7 @@ def test_a_sample_of_everything(trace: Path, capsys: pytest.CaptureFixture[str])
         (["--model", "lama"], "--model is 'lama'"),
         (["--kv-bytes-per-token", "0"], "--kv-bytes-per-token is 0"),
         (["--sample", "0"], "--sample is 0"),
+        (["--sample", "2"], "blocks, and fewer than 1,000 say little; give a smaller one, or none"),
         (["--all-ids", "--decode"], "--all-ids counts prompts only"),
         (["--all-ids", "--block-size", "16"], "block_size is 16"),
     ],
