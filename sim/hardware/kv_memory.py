@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from sim.errors import ConfigError
@@ -38,13 +39,20 @@ def kv_memory(
     *utilization*: share of the memory that the engine may use (vLLM's gpu_memory_utilization).
     *activation_gib*: what vLLM's profile run would find for activations, graphs and libraries; it
     is an estimate. Layers with a window are counted as if they kept every token, as vLLM does
-    without a hybrid allocator. ConfigError if nothing is left.
+    without a hybrid allocator. KV heads that are fewer than the GPUs are on several of them.
+    ConfigError if nothing is left, or if the GPUs cannot share the model's heads.
     """
     m, g = ModelProfile.read(model), GpuProfile.read(gpu)
     if not 0 < utilization <= 1:
         raise ConfigError(f"utilization is {utilization}; it must be above 0 and at most 1")
-    if block_size < 1 or tensor_parallel < 1:
-        raise ConfigError("block_size and tensor_parallel must be at least 1")
+    if block_size < 1:
+        raise ConfigError(f"block_size is {block_size}; it must be at least 1")
+    m.checked_shards(tensor_parallel)
+    for name, size in (("kv_bytes", kv_bytes), ("weight_bits", weight_bits)):
+        if size is not None and not 0 < size < inf:
+            raise ConfigError(f"{name} is {size}; it must be above 0, and finite")
+    if not 0 <= activation_gib < inf:
+        raise ConfigError(f"activation_gib is {activation_gib}; it must be 0 or more, and finite")
     budget = g.memory_gib * GIB * utilization
     weights = m.weight_bytes(weight_bits) / tensor_parallel
     activations = activation_gib * GIB

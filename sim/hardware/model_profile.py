@@ -72,6 +72,21 @@ class ModelProfile:
         """The profile called *name*, or in the file *name*."""
         return read_profile("models", name, cls)
 
+    def checked_shards(self, shards: int) -> int:
+        """*shards* (GPUs), if vLLM can cut the heads so; ConfigError if not."""
+        if shards < 1 or self.num_heads % shards:
+            raise ConfigError(
+                f"tensor_parallel is {shards}; it must divide the {self.num_heads} heads of the "
+                "model"
+            )
+        fewer, more = sorted((shards, 1 if self.is_latent else self.num_kv_heads))
+        if more % fewer:
+            raise ConfigError(
+                f"tensor_parallel is {shards}; it must divide the {self.num_kv_heads} KV heads of "
+                "the model, or be a multiple of them"
+            )
+        return shards
+
     # Memory
 
     @property

@@ -153,10 +153,7 @@ def _product(matrices: list[tuple[float, float, float]], num_tokens: int) -> flo
 
 def checked_shards(model: ModelProfile, gpu: GpuProfile, shards: int) -> int:
     """*shards*, if the model's heads can be cut so; ConfigError if not."""
-    if shards < 1 or model.num_heads % shards:
-        raise ConfigError(
-            f"tensor_parallel is {shards}; it must divide the {model.num_heads} heads of the model"
-        )
+    model.checked_shards(shards)
     if shards > 1 and not gpu.link_gb_per_s:
         raise ConfigError(f"tensor_parallel is {shards}; this GPU's profile has no link_gb_per_s")
     if shards > 1 and str(shards) not in gpu.all_reduce_us:

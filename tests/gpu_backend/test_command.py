@@ -140,6 +140,10 @@ def test_memory(capsys):
     assert main(["gpu", "memory", "llama-3.1-8b", "h100"]) == 0
     out = capsys.readouterr().out
     assert "num_blocks    28,182 of 16 tokens and 2.000 MiB: 450,912 tokens" in out
+    assert main(["gpu", "memory", "qwen3-8b", "h100", "--kv-bytes", "0"]) == 2
+    error = capsys.readouterr().err
+    assert "kv_bytes is 0.0; it must be above 0" in error
+    assert error.count("\n") == 1
 
 
 @needs_torch

@@ -158,6 +158,8 @@ def test_memory_becomes_blocks():
     assert memory.num_blocks == int((72 * GIB - memory.weights - 2 * GIB) // (2 * 2**20)) == 28_182
     two = kv_memory("llama-3.1-70b", "h200", tensor_parallel=2)
     assert two.block_bytes == 5 * 2**20 / 2
+    wide = kv_memory("llama-3.1-8b", "h100", tensor_parallel=16)
+    assert wide.block_bytes == 2 * 2**20 / 8  # two GPUs each keep the same KV head
     latent = kv_memory("deepseek-v3", "h200", tensor_parallel=8)
     assert latent.block_bytes == 70_272 * 16  # every GPU keeps the latent of every token
 
@@ -167,6 +169,29 @@ def test_memory_becomes_blocks():
     [
         (lambda: kv_memory("llama-3.1-405b", "h200"), "leaves no memory for KV on 1 x h200"),
         (lambda: kv_memory("llama-3.1-8b", "h200", utilization=1.5), "utilization is 1.5"),
+        (lambda: kv_memory("qwen3-8b", "h100", kv_bytes=0), "kv_bytes is 0; it must be above 0"),
+        (lambda: kv_memory("qwen3-8b", "h100", kv_bytes=-1), "kv_bytes is -1; it must be above 0"),
+        (
+            lambda: kv_memory("qwen3-8b", "h100", kv_bytes=math.nan),
+            "kv_bytes is nan; it must be above",
+        ),
+        (
+            lambda: kv_memory("qwen3-8b", "h100", weight_bits=0),
+            "weight_bits is 0; it must be above",
+        ),
+        (lambda: kv_memory("qwen3-8b", "h100", activation_gib=-1), "activation_gib is -1; it must"),
+        (
+            lambda: kv_memory("qwen3-8b", "h100", block_size=0),
+            "block_size is 0; it must be at leas",
+        ),
+        (
+            lambda: kv_memory("qwen3-8b", "h100", tensor_parallel=3),
+            "tensor_parallel is 3; it must divide the 32 heads",
+        ),
+        (
+            lambda: kv_memory("qwen2.5-7b", "h100", tensor_parallel=7),
+            "tensor_parallel is 7; it must divide the 4 KV heads of the model, or be a multiple",
+        ),
         (lambda: Profiled("lama-3.1-8b"), r"did you mean 'llama-3.1-8b'\? \(known: deepseek"),
         (lambda: Profiled(gpu="h300"), r"gpu is 'h300'.*did you mean"),
         (lambda: Profiled(tensor_parallel=3), "must divide the 32 heads"),
