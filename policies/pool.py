@@ -11,6 +11,10 @@ from sim.request import Request
 
 FreeOrder = Literal["tail", "unhashed_first"]
 Victims = Literal["block", "leaf"]
+MOST_BLOCKS = 2**40
+"""In a pool: far more than any memory holds, and sums of tokens and bytes stay in 64 bits."""
+MOST_TOKENS = 2**20
+"""In a block: more than any prompt has; an engine keeps a calendar of one day per token."""
 
 
 def stored_event(request: Request, start: int, stop: int, block_size: int) -> BlockStored:
@@ -33,16 +37,24 @@ def check_pool(
     free_order: FreeOrder = "tail",
     watermark: float = 0.0,
     victims: Victims = "block",
+    most_blocks: int = MOST_BLOCKS,
+    remedy: str = "",
 ) -> None:
-    """Refuse a pool that could hold nothing, and values that mean nothing."""
+    """Refuse a pool that could hold nothing or too much, and values that mean nothing.
+
+    *most_blocks*: how many the manager can keep; *remedy*: what to do about more.
+    """
     for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
         if type(value) is not int:
             raise ConfigError(f"{name} is {value!r}; it must be a whole number")
     least = 1 + null_block
     if num_blocks < least:
         raise ConfigError(f"num_blocks is {num_blocks}; it must be at least {least}")
-    if block_size < 1:
-        raise ConfigError(f"block_size is {block_size} tokens; it must be at least 1")
+    if num_blocks > most_blocks:
+        raise ConfigError(f"num_blocks is {num_blocks}; it must be at most {most_blocks}{remedy}")
+    if not 1 <= block_size <= MOST_TOKENS:
+        limits = f"at least 1 and at most {MOST_TOKENS}"
+        raise ConfigError(f"block_size is {block_size} tokens; it must be {limits}")
     for name, choice, choices in (
         ("free_order", free_order, get_args(FreeOrder)),
         ("victims", victims, get_args(Victims)),

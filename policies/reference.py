@@ -21,11 +21,15 @@ from sim.cache import NO_HIT, Allocation, BlockManager, BlockState, EvictionPoli
 from sim.events import AllBlocksCleared, BlockRemoved, EventSink
 from sim.request import Request, RequestStatus
 
+MOST_BLOCKS = 2**24
+"""In a pool: their objects take 2.7 GB and a quarter of a minute to make."""
+
 
 class ReferenceBlockManager(BlockManager):
     """vLLM's block manager for one full-attention group, exact in every block id.
 
-    *num_blocks*: blocks in the pool; with *null_block*, block 0 is one of them and is never used.
+    *num_blocks*: blocks in the pool, at most 2**24, as each is an object of some 160 bytes; with
+    *null_block*, block 0 is one of them and is never used.
     *free_order*: where a freed block without a hash goes: "tail" like any other (the
     specification; vLLM <= 0.23) or "unhashed_first" to the front (vLLM >= 0.24).
     *victims*: which unused blocks may be evicted: "block" any of them (vLLM), "leaf" only those
@@ -51,7 +55,10 @@ class ReferenceBlockManager(BlockManager):
         victims: Victims = "block",
         events: EventSink | None = None,
     ) -> None:
-        check_pool(num_blocks, block_size, null_block, free_order, watermark, victims)
+        most, else_use = MOST_BLOCKS, "; for more use the manager vllm"
+        check_pool(
+            num_blocks, block_size, null_block, free_order, watermark, victims, most, else_use
+        )
         self.num_blocks = num_blocks - null_block
         self.block_size = block_size
         self.free_order = free_order
