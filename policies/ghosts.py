@@ -2,14 +2,18 @@
 
 A run of evicted blocks is one entry, however long it is. The entries hang in a prefix tree, so that
 what a prompt has among them is found by a walk with as many steps as there are branch points on its
-path; the order in which they are forgotten is a queue, the deepest block of a run first.
+path; the order in which they are forgotten is a queue, the deepest block of a run first. A prompt
+evicted block by block from its start is one entry a block: there the next push begins where the
+last one ended, instead of at the root.
 
     root -- [0..7] --+-- [8..40] *     * remembered; [0..7] is not: it only leads to what is
                      +-- [8..11] *
 
 Content is remembered at most once; what is evicted again counts as new. Published algorithms look
 content up before they evict something to make room for it, managers here tell a policy of the
-insertion, so after that: policies keep one ghost more than their limit, and find the same.
+insertion, so after that: policies keep one ghost more than their limit (`with_spare`) and find the
+same, if one block is evicted for one. What a request of many blocks misses may be forgotten before
+it is looked up, pushed out by what was evicted to make room for all of it.
 """
 
 from __future__ import annotations
@@ -20,6 +24,9 @@ from typing import Any, NamedTuple, cast
 from policies.free_queue import FreeQueue
 from sim.cache import Pool, Span
 from sim.keys import BlockKeys
+
+LONG_WALK = 8  # steps from the root, after which it pays to look for a shorter way
+SPARE_ENDS = 64
 
 
 class Run(NamedTuple):
@@ -51,14 +58,18 @@ class Ghosts:
         self.num_blocks = 0
         self._root = Ghost(None, cast("BlockKeys", ()), 0, 0)
         self._queue = FreeQueue()
+        self._ends: dict[Hashable, Ghost] = {}  # of pushes: last key, and a node that ended there
 
     def push(self, keys: BlockKeys, start: int, stop: int, note: Any = None) -> None:
         """Remember the blocks *start* to *stop* - 1 of *keys*; the deepest will go first."""
-        for ghost in reversed(self._path(keys, start, stop)):
+        nodes, num_steps = self._path(keys, start, stop)
+        for ghost in reversed(nodes):
             self._unlist(ghost)
             ghost.note = note
             self._list(ghost)
             self._join(ghost)
+        if num_steps >= LONG_WALK:
+            self._note_end(keys, stop, nodes[0])
 
     def find(self, keys: BlockKeys, start: int, stop: int) -> list[Run]:
         """What is remembered of the blocks *start* to *stop* - 1 of *keys*, from the shallowest."""
@@ -115,11 +126,19 @@ class Ghosts:
             children = ghost.children
         return found
 
-    def _path(self, keys: BlockKeys, start: int, stop: int) -> list[Ghost]:
-        """Nodes for exactly the blocks *start* to *stop* - 1; what the tree lacks is added."""
+    def _path(self, keys: BlockKeys, start: int, stop: int) -> tuple[list[Ghost], int]:
+        """Nodes for exactly the blocks *start* to *stop* - 1; what the tree lacks is added.
+
+        And in how many steps they were found.
+        """
         nodes: list[Ghost] = []
-        node, position = self._root, 0
+        node, position, num_steps = self._root, 0, 0
         while position < stop:
+            num_steps += 1
+            if num_steps == LONG_WALK and position < start:
+                near = self._end_before(keys, start)
+                if near:
+                    node, position = near, start
             bound = start if position < start else stop
             child = node.children.get(keys[position])
             if child is None:
@@ -134,7 +153,21 @@ class Ghosts:
                 nodes.append(child)
             position += child.num_blocks
             node = child
-        return nodes
+        return nodes, num_steps
+
+    def _note_end(self, keys: BlockKeys, stop: int, ghost: Ghost) -> None:
+        """*ghost* ends with block *stop* - 1, as far as it was not split."""
+        if len(self._ends) > self.num_blocks + SPARE_ENDS:
+            self._ends.clear()  # only hints: the next walks find them again
+        self._ends[keys[stop - 1]] = ghost
+
+    def _end_before(self, keys: BlockKeys, start: int) -> Ghost | None:
+        """The node that ends where block *start* begins, if a push ended there and it is known."""
+        ghost = self._ends.pop(keys[start - 1], None)
+        if ghost is None or ghost.start + ghost.num_blocks != start or ghost.parent is None:
+            return None
+        is_there = ghost.parent.children.get(ghost.first_key) is ghost
+        return ghost if is_there else None
 
     def _split(self, ghost: Ghost, num_upper: int) -> Ghost:
         """Cut *ghost*; its first *num_upper* blocks become a new node above it."""
@@ -205,3 +238,11 @@ def cut_by(pool: Pool, span: Span, runs: list[Run]) -> Iterator[tuple[Span, Run 
         yield span, run
         span = upper
     yield span, None
+
+
+def with_spare(num_blocks: int) -> int:
+    """How many ghosts to keep so that *num_blocks* are left when one of them is looked up.
+
+    One more, for the eviction that makes room comes before the look-up; none for none.
+    """
+    return num_blocks + 1 if num_blocks else 0

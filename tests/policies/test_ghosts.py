@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from policies.ghosts import Ghosts, Run, cut_by
+import policies.ghosts
+from policies.ghosts import LONG_WALK, SPARE_ENDS, Ghosts, Run, cut_by
 from sim.cache import Pool, Span
 from sim.checks.letters import Letters
 
@@ -46,17 +47,27 @@ def nodes(ghosts):
     return found
 
 
+@pytest.mark.parametrize("long_walk", [1, LONG_WALK])
 @pytest.mark.parametrize("seed", range(40))
-def test_equal_to_a_list_of_blocks(seed):
-    """Random evictions and look-ups of related prompts: the same blocks, notes and order."""
+def test_equal_to_a_list_of_blocks(seed, long_walk, monkeypatch):
+    """Random evictions and look-ups of related prompts: the same blocks, notes and order.
+
+    Every other time where the last one ended, be it beyond that text or in another's.
+    """
+    monkeypatch.setattr(policies.ghosts, "LONG_WALK", long_walk)
+    monkeypatch.setattr(policies.ghosts, "SPARE_ENDS", seed % 3 * 10)
     rng = np.random.default_rng(seed)
-    ghosts, plain, texts = Ghosts(), Plain(), [""]
+    ghosts, plain, texts, last, stop = Ghosts(), Plain(), [""], "", 0
     for note in range(120):
         base = texts[rng.integers(len(texts))]
         text = base[: rng.integers(len(base) + 1)] + "".join(rng.choice(list("ab"), size=6))
+        if rng.random() < 0.5:
+            text, start = last[: 2 * stop] + text[-6:], stop
+            stop += int(rng.integers(1, 4))
+        else:
+            start, stop = sorted(rng.integers(0, len(text) // 2 + 1, size=2).tolist())
+        last, keys = text, Letters(text, 2)
         texts.append(text)
-        keys = Letters(text, 2)
-        start, stop = sorted(rng.integers(0, len(keys) + 1, size=2).tolist())
         match rng.integers(4):
             case 0 | 1 if start < stop:
                 ghosts.push(keys, start, stop, note // 4)
@@ -82,6 +93,36 @@ def test_a_run_is_one_entry_however_it_was_evicted():
     ghosts.trim(40)
     assert ghosts.find(keys, 0, 100) == [Run(0, 40, None)]
     assert len(nodes(ghosts)) == 1
+
+
+class Counted(Letters):
+    """Counts how often a key is asked for."""
+
+    num_asked = 0
+
+    def __getitem__(self, i, /):
+        self.num_asked += 1
+        return super().__getitem__(i)
+
+
+def test_a_push_costs_the_same_however_many_runs_are_above_it():
+    """Two prompts of 300 blocks, evicted in turns, block by block from their starts."""
+    ghosts, prompts = Ghosts(), (Counted("a" * 300, 1), Counted("b" * 300, 1))
+    for i in range(300):
+        for keys in prompts:
+            ghosts.push(keys, i, i + 1)
+    assert len(nodes(ghosts)) == 600
+    assert all(keys.num_asked <= 300 * 3 * LONG_WALK for keys in prompts)
+
+
+def test_known_ends_do_not_grow_with_the_run():
+    """As many as there are blocks and some to spare, whatever was pushed and forgotten since."""
+    ghosts = Ghosts()
+    for letter in map(chr, range(100, 400)):
+        for i in range(LONG_WALK + 1):
+            ghosts.push(Letters(letter * 20, 1), i, i + 1)
+        ghosts.trim(20)
+    assert len(ghosts._ends) <= 20 + SPARE_ENDS + 1
 
 
 class Cutting(Pool):
