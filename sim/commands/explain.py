@@ -9,7 +9,7 @@ from sim.analysis.decompose import decompose as levels
 from sim.analysis.decompose import fitting
 from sim.analysis.explain import explain as explanation
 from sim.cache import BlockManager
-from sim.commands.inputs import manager_of, print_notes, trace_of
+from sim.commands.inputs import OPTIONS, manager_of, option, print_notes, trace_of
 from sim.errors import ConfigError
 from sim.run_folder import disk_errors
 from sim.spec.build import build
@@ -45,7 +45,8 @@ def decompose(arguments: Namespace) -> int:
 
     def make(free_order: str) -> BlockManager:
         spec = {"use": "vllm", "free_order": free_order}
-        made: BlockManager = build("manager", spec, known=known, where="--num-blocks")
+        where = option("--manager", OPTIONS)
+        made: BlockManager = build("manager", spec, known=known, where=where)
         return made
 
     engine = {"latency": latency}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 
 from sim.cache import BlockManager
 from sim.spec.build import build
@@ -11,6 +12,15 @@ from sim.spec.names import imported
 from sim.spec.place import Place
 from sim.spec.yaml_text import parse
 from sim.workload import Workload
+
+OPTIONS = {
+    "num_blocks": "--num-blocks",
+    "block_size": "--block-size",
+    "eviction": "--policy",
+    "free_order": "--free-order",
+    "null_block": "--null-block",
+}
+"""By the arguments of managers."""
 
 
 def trace_of(arguments: Namespace) -> Workload:
@@ -20,9 +30,11 @@ def trace_of(arguments: Namespace) -> Workload:
     if spec.get("use") is None:
         spec["use"] = imported("workloads.detect:detect", Place())(arguments.trace)
     spec["path"] = arguments.trace
+    named = {"path": "TRACE"}
     if arguments.block_size is not None:
         spec["block_size"] = arguments.block_size
-    workload: Workload = build("workload", spec, where="--format")
+        named["block_size"] = "--block-size"
+    workload: Workload = build("workload", spec, where=option("--format", named))
     return workload
 
 
@@ -36,11 +48,20 @@ def manager_of(arguments: Namespace, block_size: int) -> BlockManager:
     }
     spec = parse(arguments.manager, "--manager")
     spec = spec if isinstance(spec, dict) else {"use": spec}
-    spec |= {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in given.items() if value is not None}
+    named = {name: OPTIONS[name] for name in given}
+    if "block_size" not in spec:
+        named["block_size"] = OPTIONS["block_size"]
+    known = {"block_size": block_size}
     manager: BlockManager = build(
-        "manager", spec, known={"block_size": block_size}, where="--manager"
+        "manager", spec | given, known=known, where=option("--manager", named)
     )
     return manager
+
+
+def option(name: str, arguments: Mapping[str, str]) -> Place:
+    """The place of an object that *name* describes; its *arguments* may be options of their own."""
+    return Place(path=(name,), names={(name, key): text for key, text in arguments.items()})
 
 
 def print_notes(workload: Workload) -> None:

@@ -16,13 +16,15 @@ class Place:
     """Where a value stands, for error messages: `file.yaml:12: cache.num_blocks`.
 
     *origins*: per path, a prefix such as `file.yaml:12: `; a path without one has its parent's.
+    *names*: what some paths are called, such as the options of a command.
     """
 
     origins: Mapping[KeyPath, str] = field(default_factory=dict)
     path: KeyPath = ()
+    names: Mapping[KeyPath, str] = field(default_factory=dict)
 
     def __truediv__(self, key: str | int) -> Place:
-        return Place(self.origins, (*self.path, key))
+        return Place(self.origins, (*self.path, key), self.names)
 
     def __str__(self) -> str:
         return f"{self.origin}{self.dotted}" if self.path else f"{self.origin}config"
@@ -30,8 +32,11 @@ class Place:
     @property
     def dotted(self) -> str:
         """The path alone: `policies.lru.eviction`, `report.plots[1]`."""
-        parts = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
-        return "".join(parts).removeprefix(".")
+        depths = range(len(self.path), 0, -1)
+        named = next((depth for depth in depths if self.path[:depth] in self.names), 0)
+        name = self.names.get(self.path[:named], "")
+        parts = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path[named:])
+        return "".join([name, *parts]).removeprefix(".")
 
     @property
     def origin(self) -> str:

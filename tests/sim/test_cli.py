@@ -261,22 +261,22 @@ def test_replay_options_reach_manager_and_trace(
     ("arguments", "message"),
     [
         (["t", "--num-blocks", "1"], "t: no such file"),
-        ([None, "--num-blocks", "1"], "--manager.num_blocks is 1; it must be at least 2"),
+        ([None, "--num-blocks", "1"], "--num-blocks is 1; it must be at least 2"),
         (
             [None, "--num-blocks", "8", "--free-order", "x"],
-            "--manager.free_order is 'x'; it must b",
+            "--free-order is 'x'; it must b",
         ),
         (
             [None, "--num-blocks", "8", "--policy", "lur"],
-            "--manager.eviction: no eviction policy is",
+            "--policy: no eviction policy is",
         ),
-        ([None, "--num-blocks", "8", "--policy", "no"], "--manager.eviction is false; it must be"),
+        ([None, "--num-blocks", "8", "--policy", "no"], "--policy is false; it must be"),
         (
             [None, "--num-blocks", "8", "--manager", "x"],
             "--manager: no block manager is called 'x'",
         ),
         ([None, "--num-blocks", "8", "--format", "x"], "--format: no workload is called 'x'"),
-        ([None, "--num-blocks", "8", "--block-size", "0"], "--format.block_size is 0; it must be"),
+        ([None, "--num-blocks", "8", "--block-size", "0"], "--block-size is 0; it must be"),
     ],
 )
 def test_bad_replay_options(
@@ -292,6 +292,37 @@ def test_bad_replay_options(
     (tmp_path / "t.jsonl").write_text(json.dumps(row))
     given = [argument or tmp_path / "t.jsonl" for argument in arguments]
     assert failed(capsys, "replay", *given).startswith(message)
+
+
+@pytest.mark.parametrize("command", ["replay", "explain", "decompose"])
+@pytest.mark.parametrize("option", ["--num-blocks", "--block-size"])
+def test_errors_name_the_option_that_was_written(
+    trace: Path, capsys: pytest.CaptureFixture[str], command: str, option: str
+) -> None:
+    """Not the argument of the class that it reached."""
+    options = {"--num-blocks": "8", "--format": "{use: mooncake, trace_block_size: 4}", option: "0"}
+    given = [word for pair in options.items() for word in pair]
+    assert failed(capsys, command, trace, *given).startswith(f"{option} is 0; it must be a")
+
+
+def test_errors_name_keys_of_an_option_that_has_some(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mapping's keys are named with the option that holds them."""
+    given = [
+        "replay",
+        trace,
+        "--num-blocks",
+        "8",
+        "--format",
+        "{use: mooncake, trace_block_size: 4}",
+    ]
+    line = failed(capsys, *given, "--manager", "{use: vllm, free_order: x}")
+    assert line.startswith("--manager.free_order is 'x'; ")
+    line = failed(capsys, *given, "--policy", "{use: ttl, hours: 1}")
+    assert line.startswith("--policy.hours: unknown to ttl")
+    line = failed(capsys, *given, "--manager", "{use: vllm, block_size: 0}")
+    assert line.startswith("--manager.block_size is 0")
 
 
 # golden, list, example, and the command itself
