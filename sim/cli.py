@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sim.arguments import Parser
 from sim.blame import blame
 from sim.errors import KvsimError
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="kvsim",
         description="Simulate the KV-cache policies of LLM serving engines.",
         epilog=EXIT_CODES,

@@ -367,12 +367,24 @@ def test_example_prints_the_worked_example(
     assert "tiny.yaml" in failed(capsys, "example", config)
 
 
-def test_usage_errors_exit_with_2() -> None:
-    """No command, an unknown one, a missing argument: argparse's message and exit code 2."""
-    for arguments in ([], ["rnu"], ["run"], ["replay", "x"], ["list", "x"]):
+def test_usage_errors_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    """No command, an unknown one, a missing argument: one line that says whose --help helps."""
+    for arguments, about in (
+        ([], "kvsim"),
+        (["rnu"], "kvsim"),
+        (["run"], "kvsim run"),
+        (["replay", "x"], "kvsim replay"),
+        (["replay", "x", "--num-blocks", "many"], "kvsim replay"),
+        (["list", "x"], "kvsim list"),
+        (["gpu", "memory"], "kvsim gpu memory"),
+        (["gpu", "memory", "a", "b", "c", "--d"], "kvsim gpu memory"),
+    ):
         with pytest.raises(SystemExit) as error:
             main(arguments)
         assert error.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("kvsim: error: ")
+        assert line.endswith(f" ({about} --help)")
 
 
 def test_help_documents_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
