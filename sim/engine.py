@@ -24,7 +24,7 @@ from sim.request import Request, RequestStatus
 from sim.scheduler import Scheduler
 from sim.scheduler_config import SchedulerConfig
 from sim.step import Step
-from sim.workload import Workload
+from sim.workload import LATEST, Workload
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -104,6 +104,12 @@ class Engine:
     def _check(self, requests: Sequence[Request]) -> None:
         last = 0.0
         for request in requests:
+            if not request.arrival_time <= LATEST:
+                raise KvsimError(
+                    f"request {request.request_id} arrives at {request.arrival_time:g} s; it must "
+                    f"be at most {LATEST:g} s, or the clock tells no microseconds; count from the "
+                    "start of the traffic"
+                )
             if request.arrival_time < last and not request.follows:
                 raise KvsimError(
                     f"request {request.request_id} arrives at {request.arrival_time} s, before the "

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from sim.request import Request
 
+LATEST = 1e10
+"""Seconds: the last moment at which something may arrive; later, floats tell no microseconds."""
+
 
 class Workload(ABC):
     """Requests in arrival order (ties: file order), as fresh objects on every iteration.

@@ -12,9 +12,31 @@ import numpy as np
 
 from sim.errors import ConfigError
 from sim.traffic import Arrivals, Floats
+from sim.workload import LATEST
 from workloads.arguments import real_number, whole_number
 
 EXTREMES = (0.01, 100.0)  # beyond them floats give no distribution any more
+
+
+def arrival_times(
+    arrivals: Arrivals, num: int, rng: np.random.Generator, owner: str = ""
+) -> Floats:
+    """*num* moments of *arrivals*; ConfigError if a clock cannot tell them apart any more.
+
+    *owner*: what the error blames, if not the class of *arrivals*.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        times = arrivals.times(num, rng)
+    _check_latest(owner or type(arrivals).__name__, float(times.max(initial=0.0)))
+    return times
+
+
+def _check_latest(owner: str, latest: float) -> None:
+    if not latest <= LATEST:
+        raise ConfigError(
+            f"{owner}: the last arrival is at {latest:g} s; the limit is {LATEST:g} s; "
+            "give a higher rate, or fewer of them"
+        )
 
 
 class Constant(Arrivals):
@@ -92,6 +114,7 @@ class Bursty(Arrivals):
     def times(self, num: int, rng: np.random.Generator) -> Floats:
         unit_rng, state_rng = rng.spawn(2)  # more arrivals do not move the bursts
         units = np.cumsum(unit_rng.standard_exponential(num))
+        _check_latest("Bursty", float(units[-1] / max(self.rates)))
         edges, total = [0.0], [0.0]
         while total[-1] < units[-1]:
             state = (len(edges) - 1) % 2

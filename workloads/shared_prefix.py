@@ -17,6 +17,7 @@ from sim.keys import POSITION_BITS, SegmentKeys
 from sim.request import Request
 from sim.workload import Workload
 from workloads.arguments import real_number, whole_number
+from workloads.arrivals import Poisson, arrival_times
 
 
 class SharedPrefix(Workload):
@@ -56,7 +57,7 @@ class SharedPrefix(Workload):
 
         streams = (np.random.default_rng(s) for s in np.random.SeedSequence(self.seed).spawn(5))
         arrivals, choice, prefix, suffix, output = streams
-        self._arrivals = np.cumsum(arrivals.standard_exponential(num_requests)) / rate
+        self._arrivals = arrival_times(Poisson(rate), num_requests, arrivals, "SharedPrefix")
         weights = np.arange(1, self.num_prefixes + 1, dtype=np.float64) ** -zipf
         self._prefixes = choice.choice(num_prefixes, num_requests, p=weights / weights.sum())
 

@@ -18,7 +18,7 @@ from sim.request import Request
 from sim.traffic import Arrivals, Floats, Ints, Lengths, Prompts, Turns
 from sim.workload import Workload
 from workloads.arguments import real_number, whole_number
-from workloads.arrivals import Poisson
+from workloads.arrivals import Poisson, arrival_times
 from workloads.length_models import MOST_TURNS
 from workloads.library import Library
 from workloads.shared_prompts import SharedPrompts
@@ -74,7 +74,7 @@ class Synthetic(Workload):
             priorities,
         )
         self.hints = prompts.hints | frozenset(self._owners)
-        starts = arrivals.times(num, stream(self.seed, "arrivals"))
+        starts = arrival_times(arrivals, num, stream(self.seed, "arrivals"))
         ttft = real_number("Synthetic", "guess_ttft_s", guess_ttft_s)
         tpot = real_number("Synthetic", "guess_tpot_s", guess_tpot_s)
         guesses = np.asarray(ttft + tpot * turns.outputs, dtype=np.float64)

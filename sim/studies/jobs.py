@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sim.errors import ConfigError
 from sim.spec.axes import Setting
 from sim.studies.experiment import Experiment
 from sim.studies.provenance import InputFiles
@@ -37,7 +38,9 @@ def made_jobs(points: Sequence[tuple[Setting, Experiment]]) -> list[Job]:
     units: dict[str, Unit] = {}
     jobs = []
     for policy, setting, point, num_blocks, block_size in rows:
-        files = inputs.of(point.workload_of(block_size))
+        workload = point.workload_of(block_size)
+        _check_warmup(point, len(workload))
+        files = inputs.of(workload)
         if (warm := point.warm_start_of(block_size)) is not None:
             files |= inputs.of(warm)
         bounds = None
@@ -51,6 +54,17 @@ def made_jobs(points: Sequence[tuple[Setting, Experiment]]) -> list[Job]:
         jobs.append(Job(policy, setting, unit, bounds, num_blocks))
     order = {policy: i for i, policy in enumerate(points[0][1].managers)}
     return sorted(jobs, key=lambda job: order[job.policy])
+
+
+def _check_warmup(point: Experiment, num_requests: int) -> None:
+    """ConfigError if no request would be left for the statistics."""
+    num_warmup = point.report["warmup_requests"]
+    if num_warmup and num_warmup >= num_requests:
+        place = point.config.root / "report" / "warmup_requests"
+        raise ConfigError(
+            f"{place} is {num_warmup}; it leaves out all {num_requests} requests of the workload; "
+            "it must be smaller"
+        )
 
 
 def run_label(policy: str, setting: Setting) -> str:

@@ -173,6 +173,13 @@ def test_unsorted_arrivals_are_refused():
         run([request("a", 4, 1, 2.0), request("b", 4, 1, 1.0)])
 
 
+@pytest.mark.parametrize("late", [math.inf, math.nan, 1e12])
+def test_arrivals_that_the_clock_cannot_tell_apart_are_refused(late):
+    """Steps would take no time; the error names the request."""
+    with pytest.raises(KvsimError, match=r"request b arrives at .* s; it must be at most 1e\+10 s"):
+        run([request("a", 4, 1, 2.0), request("b", 4, 1, late)])
+
+
 def test_block_sizes_must_agree():
     """Keys for one block size and memory for another give nonsense: refused."""
     with pytest.raises(ConfigError, match="block_size is 8"):

@@ -159,6 +159,16 @@ def test_warm_up_changes_statistics_only(tmp_path: Path) -> None:
     assert list(warm.summary["prefix_cache_hits"]) == list(hits)
 
 
+@pytest.mark.parametrize("num_warmup", [60, 99_999])
+def test_a_warm_up_leaves_something(num_warmup: int) -> None:
+    """Statistics of no request at all are an error that comes before any run."""
+    source = config(report={"plots": False, "warmup_requests": num_warmup})
+    rule = rf"report\.warmup_requests is {num_warmup}; it leaves out all 60 requests"
+    with pytest.raises(ConfigError, match=rule):
+        Study.load(source).jobs()
+    assert Study.load(source, ["report.warmup_requests=59"]).jobs()
+
+
 def runs_in(folder: Path) -> set[str]:
     """The keys of the runs that *folder* has, without those of bounds."""
     return {path.parent.name for path in (folder / "runs").glob("*/summary.csv")}

@@ -104,3 +104,26 @@ def test_gamma_fits_the_azure_trace(kvsim_data: Any) -> None:
 def test_arguments_out_of_range_are_named(spec: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=str(list(spec)[1])):
         build("arrivals", spec)
+
+
+@pytest.mark.parametrize(
+    ("workload", "owner"),
+    [
+        ({"use": "shared_prefix", "rate": 1e-320, "num_requests": 50}, "SharedPrefix"),
+        ({"use": "shared_prefix", "rate": 1e-12, "num_requests": 50}, "SharedPrefix"),
+        ({"use": "synthetic", "arrivals": {"use": "poisson", "rate": 1e-320}}, "Poisson"),
+        ({"use": "synthetic", "arrivals": {"use": "diurnal", "rate": 1e-320}}, "Diurnal"),
+        (
+            {"use": "synthetic", "arrivals": {"use": "bursty", "rate": 1e-99, "burst_rate": 1e-99}},
+            "Bursty",
+        ),
+        ({"use": "synthetic", "arrivals": {"use": "users", "ramp_s": 1e300}}, "Users"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_times_that_no_clock_can_tell_apart(workload: dict[str, Any], owner: str) -> None:
+    """Infinite, or so late that a step takes no time: an error of the workload, no warning."""
+    with pytest.raises(
+        ConfigError, match=rf"{owner}: the last arrival is at .* s; the limit is 1e\+10"
+    ):
+        build("workload", workload)
