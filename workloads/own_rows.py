@@ -54,12 +54,14 @@ def rows(path: Path) -> Iterator[tuple[int, bytes]]:
 def write(workload: Workload, path: Path) -> int:
     """Write all requests of *workload* to *path*; how many there were.
 
-    The format is told by the suffix: ConfigError if it is none of ours.
+    The format is told by the suffix: ConfigError if it is none of ours, or if *path* is a file that
+    *workload* is read from, also by another name.
     """
     if not path.name.endswith(SUFFIXES):
         raise ConfigError(f"{path}: a trace is written as {', '.join(SUFFIXES)}; name it so")
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        _refuse_input(workload, path)
         path.parent.mkdir(parents=True, exist_ok=True)
         texts = (json.dumps(row_of(request), allow_nan=False) for request in workload)
         header = json.dumps(_header(workload), allow_nan=False)
@@ -71,6 +73,12 @@ def write(workload: Workload, path: Path) -> int:
     finally:
         unfinished.unlink(missing_ok=True)
     return num_rows
+
+
+def _refuse_input(workload: Workload, path: Path) -> None:
+    """ConfigError if *path*, perhaps a link, is a file that *workload* is read from."""
+    if path.exists() and any(one.exists() and path.samefile(one) for one in workload.inputs):
+        raise ConfigError(f"{path}: is the trace that is read, and would be lost; name another")
 
 
 def _header(workload: Workload) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from policies.vllm import VLLMBlockManager
+from sim.cli import main
 from sim.engine import Engine
 from sim.errors import ConfigError, TraceError
 from sim.keys import ChunkKeys, Image, SegmentKeys, TokenKeys
@@ -137,6 +138,24 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"name it so|name another"):
             write(Mooncake(SAMPLE), tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def test_a_trace_is_not_written_over_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor over a link to it, of either kind; the same trace beside it is fine."""
+    trace, soft, hard = (tmp_path / name for name in ("t.jsonl", "soft.jsonl", "hard.jsonl"))
+    trace.write_bytes(SAMPLE.read_bytes())
+    soft.symlink_to(trace)
+    hard.hardlink_to(trace)
+    for out in (trace, soft, hard, tmp_path / ".." / tmp_path.name / trace.name):
+        assert main(["trace", "convert", str(trace), str(out)]) == 2
+        error = capsys.readouterr().err
+        assert f"{out}: is the trace that is read, and would be lost" in error
+        assert error.count("\n") == 1
+        assert trace.read_bytes() == SAMPLE.read_bytes()
+    assert sorted(tmp_path.iterdir()) == sorted([trace, soft, hard])
+    assert main(["trace", "convert", str(soft), str(tmp_path / "new.jsonl")]) == 0
 
 
 def test_no_parquet_is_one_line(tmp_path: Path) -> None:
