@@ -5,8 +5,8 @@ whose counter is 0 is evicted; any other pays one and goes to the back. Default:
 Source: Corbato, "A paging experiment with the Multics system", 1968; libCacheSim's Clock
 (init-freq=0, n-bit-counter=1), to which it is equal on requests of one block.
 
-Differs from the source: a block in use at the front goes to the back and pays nothing. With leaves
-only, what may not go yet stays at the front, and pays like any other.
+Differs from the source: a block in use at the front goes to the back, when it is released, and pays
+nothing. With leaves only, what may not go yet stays at the front, and pays like any other.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class Clock(InsertionQueue):
         for _ in range(self.most_hits + 1):  # after so many rounds no counter is left
             passed: Span | None = None  # the first that went to the back in this round
             while (span := queue.peek()) is not None and span is not passed:
-                if span.ref_cnt or span.note:
-                    if not span.ref_cnt:
-                        span.note -= 1
+                if span.ref_cnt:
+                    self._leave(span)
+                elif span.note:
+                    span.note -= 1
                     queue.remove(span)
                     queue.append(span)
                     passed = passed or span

@@ -64,17 +64,22 @@ class CountedQueue(SkippingQueue):
 
 
 class Place:
-    """A span's note: its queue (None before its first release), its hits, and its content."""
+    """A span's note: its queue (None before its first release), its hits, and its content.
 
-    __slots__ = ("hits", "keys", "queue")
+    *is_away*: it is in use, and left the order of its queue until it is released.
+    """
+
+    __slots__ = ("hits", "is_away", "keys", "queue")
 
     def __init__(self, keys: BlockKeys, hits: int = 0) -> None:
         self.queue: CountedQueue | None = None
         self.keys = keys
         self.hits = hits
+        self.is_away = False
 
     def copy(self) -> Place:
         """The same for a part that was cut off."""
         place = Place(self.keys, self.hits)
         place.queue = self.queue
+        place.is_away = self.is_away
         return place

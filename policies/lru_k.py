@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from policies.ghosts import Ghosts, cut_by
+from policies.ghosts import Ghosts, cut_by, with_spare
 from policies.ranked import Ranked
 from sim.cache import Pool, Span
 from sim.errors import ConfigError
@@ -47,7 +47,7 @@ class LRUK(Ranked):
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
         self._ghosts = Ghosts()  # their notes are uses
-        self._most_ghosts = int(self.history * pool.num_blocks)
+        self._most_ghosts = with_spare(int(self.history * pool.num_blocks))
 
     def touch(self, span: Span, request: Request, now: float) -> None:
         self._tick(request, now)
@@ -74,5 +74,5 @@ class LRUK(Ranked):
     def evicted(self, span: Span, num_blocks: int) -> None:
         start = span.start + span.num_blocks
         self._ghosts.push(span.note.keys, start, start + num_blocks, span.note.uses)
-        self._ghosts.trim(self._most_ghosts + 1)  # what makes room is looked up after it
+        self._ghosts.trim(self._most_ghosts)
         super().evicted(span, num_blocks)

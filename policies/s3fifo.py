@@ -11,9 +11,9 @@ Source: Yang et al., "FIFO queues are all you need for cache eviction", SOSP 202
 S3FIFO (2024), to which it is equal on requests of one block. The paper has no `fill_main` and a
 main queue of 0.9 with as many ghosts.
 
-Differs from the source: blocks in use count in their queue but are passed over (in the main queue
-they go to its back and keep their counter). If no block of the preferred queue may go, the other
-one's does.
+Differs from the source: blocks in use count in their queue but are passed over; those that the hand
+meets in the main queue go to its back when they are released, and keep their counter. If no block
+of the preferred queue may go, the other one's does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.counted_queue import CountedQueue, Place
-from policies.ghosts import Ghosts, cut_by
+from policies.ghosts import Ghosts, cut_by, with_spare
 from policies.insertion_queue import nothing_may_go, offer
 from sim.cache import EvictionPolicy, Pool, Span
 from sim.errors import ConfigError
@@ -59,7 +59,7 @@ class S3FIFO(EvictionPolicy):
         self._ghosts = Ghosts()
         self._most_small = int(pool.num_blocks * self.small_ratio)
         self._most_main = pool.num_blocks - self._most_small
-        self._most_ghosts = int(pool.num_blocks * self.ghost_ratio)
+        self._most_ghosts = with_spare(int(pool.num_blocks * self.ghost_ratio))
         self._is_filling = self.fill_main
 
     # Inserting
@@ -67,6 +67,9 @@ class S3FIFO(EvictionPolicy):
     def release(self, span: Span, request: Request, now: float) -> None:
         place: Place | None = span.note
         if place is not None and place.queue is not None:
+            if place.is_away:
+                place.is_away = False
+                place.queue.append(span)
             place.queue.hold(span)
             return
         keys = request.keys
@@ -111,7 +114,7 @@ class S3FIFO(EvictionPolicy):
     def split(self, upper: Span, lower: Span) -> None:
         place: Place | None = lower.note
         upper.note = place and place.copy()
-        if place is not None and place.queue is not None:
+        if place is not None and place.queue is not None and not place.is_away:
             place.queue.insert_after(upper, lower)
 
     # Evicting
@@ -153,9 +156,11 @@ class S3FIFO(EvictionPolicy):
             passed: Span | None = None  # the first that went to the back in this round
             while (span := queue.peek()) is not None and span is not passed:
                 hits = span.note.hits
-                if span.ref_cnt or hits:
-                    if not span.ref_cnt:
-                        span.note.hits = min(hits, MOST_HITS) - 1
+                if span.ref_cnt:
+                    queue.remove(span)
+                    span.note.is_away = True
+                elif hits:
+                    span.note.hits = min(hits, MOST_HITS) - 1
                     queue.remove(span)
                     queue.append(span)
                     passed = passed or span
@@ -172,7 +177,7 @@ class S3FIFO(EvictionPolicy):
         if place.queue is self._small:
             start = span.start + span.num_blocks
             self._ghosts.push(place.keys, start, start + num_blocks)
-            self._ghosts.trim(self._most_ghosts + 1)  # what makes room is looked up after it
+            self._ghosts.trim(self._most_ghosts)
         place.queue.give_up(span, num_blocks)
 
     def forget(self, span: Span) -> None:

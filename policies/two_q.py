@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.counted_queue import CountedQueue, Place
-from policies.ghosts import Ghosts, cut_by
+from policies.ghosts import Ghosts, cut_by, with_spare
 from policies.insertion_queue import nothing_may_go, offer
 from sim.cache import EvictionPolicy, Pool, Span
 from sim.errors import ConfigError
@@ -39,7 +39,7 @@ class TwoQ(EvictionPolicy):
         self._in, self._main = CountedQueue(), CountedQueue()
         self._ghosts = Ghosts()
         self._most_in = int(pool.num_blocks * self.in_ratio)
-        self._most_ghosts = int(pool.num_blocks * self.out_ratio)
+        self._most_ghosts = with_spare(int(pool.num_blocks * self.out_ratio))
 
     def release(self, span: Span, request: Request, now: float) -> None:
         place: Place | None = span.note
@@ -94,7 +94,7 @@ class TwoQ(EvictionPolicy):
         if place.queue is self._in:
             start = span.start + span.num_blocks
             self._ghosts.push(place.keys, start, start + num_blocks)
-            self._ghosts.trim(self._most_ghosts + 1)  # what makes room is looked up after it
+            self._ghosts.trim(self._most_ghosts)
         place.queue.give_up(span, num_blocks)
 
     def forget(self, span: Span) -> None:

@@ -46,6 +46,14 @@ def test_a1out_is_short(server):
     assert server.holds("A") == ""
 
 
+def test_no_ghosts_at_all(serving):
+    """Kout 0: nothing that was evicted is known, also not what was evicted last."""
+    server = serving(ReferenceBlockManager(4, 1, eviction=TwoQ(out_ratio=0.0), null_block=False))
+    server.hits("ABCDEA")  # E evicts A, A evicts B: A is new
+    server.hits("WXYZ")
+    assert server.holds("A") == ""
+
+
 @pytest.mark.parametrize(("served", "held"), [("ABCDEFA", "A"), ("ABCDEFGA", "")])
 def test_an_eviction_does_not_forget_what_it_makes_room_for(server, served, held):
     """Kout 2, and A is the oldest of two ghosts when A returns: found, though C becomes a ghost.
