@@ -109,15 +109,20 @@ def test_hits_by_leaves(trace, num_blocks, policy, hits, all_ids):
     assert num_hits(policy(), num_blocks, all_ids(trace), victims="leaf") == hits
 
 
+SEGMENTS = {
+    "conversation": (13_871, 17_210, 27_950, 38_004, 60_582, 99_205, 104_755),
+    "synthetic": (8_539, 13_704, 30_633, 44_139, 72_106),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("num_blocks", "hits"), [(1_000, 8_539), (2_000, 13_704), (5_859, 30_633), (20_000, 72_106)]
-)
-def test_two_segments_by_leaves(num_blocks, hits, all_ids):
-    """SGLang's two segments (SLRU2): within 0.5 %."""
-    requests = all_ids("synthetic")
-    found = num_hits(ProtectedLRU(), num_blocks, requests, victims="leaf")
-    assert found == pytest.approx(hits, rel=0.005)
+@pytest.mark.parametrize("trace", SEGMENTS)
+def test_two_segments_by_leaves(trace, all_ids):
+    """SGLang's two segments (SLRU2): exact at every size."""
+    requests = all_ids(trace)
+    sizes = HITS[trace]
+    found = [num_hits(ProtectedLRU(), size, requests, victims="leaf") for size in sizes]
+    assert found == list(SEGMENTS[trace])
 
 
 @pytest.mark.parametrize("num_blocks", [2_000, pytest.param(5_859, marks=pytest.mark.slow)])
