@@ -13,9 +13,9 @@ class Parser(ArgumentParser):
         line = " ".join(message.split())
         self.exit(2, f"kvsim: error: {line} ({self.prog} --help)\n")
 
-    def parse_known_args(self, *given: Any) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse what is left over here, where the subcommand is known."""
-        found, left = super().parse_known_args(*given)
+        found, left = super().parse_known_args(args, namespace)
         if left:
             self.error(f"unrecognized arguments: {' '.join(left)}")
         return found, left

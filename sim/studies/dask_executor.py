@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import KvsimError
+from sim.studies.dask_scheduler import SECONDS_TO_ANSWER, refuse_no_scheduler
 from sim.studies.executors import DIED, Done, Failure, OnStart, Serial, failure, num_cpus
 from sim.studies.run_store import RunStore
 from sim.studies.unit import Outcome, Unit, own_code
@@ -60,11 +61,8 @@ class Dask:
                 dashboard_address=None,
                 set_as_default=False,
             )
-        try:
-            return Client(self.scheduler, timeout="10s", set_as_default=False)
-        except (OSError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise KvsimError(f"--scheduler {self.scheduler}: no answer ({reason})") from None
+        refuse_no_scheduler(self.scheduler)
+        return Client(self.scheduler, timeout=SECONDS_TO_ANSWER, set_as_default=False)
 
 
 def _computed(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 from policies.vllm import VLLMBlockManager
 from sim.errors import KvsimError
 from sim.state.saved_state import StateFile
+from sim.studies import dask_scheduler
 from sim.studies.dask_executor import Dask, _kept, _modules
 from sim.studies.study import RunsFailed, run
 
@@ -149,6 +152,61 @@ def test_a_scheduler_that_is_not_there() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(KvsimError, match=r"--scheduler no such: no answer"):
         list(Dask("no such").run([_unit()], None, lambda _: None))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def stranger() -> Iterator[Callable[[bytes], str]]:
+    """A server that sends some bytes to whoever comes, and nothing more: its address."""
+    with ExitStack() as stack:
+
+        def made(answer: bytes) -> str:
+            server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            visitors: list[socket.socket] = []
+
+            def serve() -> None:
+                while True:
+                    try:
+                        visitors.append(server.accept()[0])
+                        visitors[-1].sendall(answer)
+                    except OSError:
+                        return
+
+            threading.Thread(target=serve, daemon=True).start()
+            stack.callback(server.shutdown, socket.SHUT_RDWR)
+            return f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+        yield made
+
+
+@needs_dask
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.0 400 Bad Request\r\n\r\n", "what answers is no Dask scheduler; give "),
+        (b"\0" * 100, "what answers is no Dask scheduler; give "),
+        (b"", "no answer within 1 s; give "),
+    ],
+)
+def test_an_address_of_something_else(
+    stranger: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch, answer: bytes, said: str
+) -> None:
+    """One line soon, and no client is made that would hang or complain later."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(dask_scheduler, "SECONDS_TO_ANSWER", 1.0)
+    monkeypatch.setattr(distributed, "Client", None)
+    address = stranger(answer)
+    with pytest.raises(KvsimError, match=f"^--scheduler {address}: {said}"):
+        list(Dask(address).run([_unit()], None, lambda _: None))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@needs_dask
+def test_a_worker_is_no_scheduler(cluster: Any) -> None:
+    """It speaks Dask's language too."""
+    worker = cluster.workers[0].worker_address
+    with pytest.raises(KvsimError, match=f"--scheduler {worker}: is no Dask scheduler but a"):
+        dask_scheduler.refuse_no_scheduler(worker)
+    dask_scheduler.refuse_no_scheduler(cluster.scheduler_address)
 
 
 def _unit() -> Any:
