@@ -119,7 +119,7 @@ SEGMENTS = {
 @pytest.mark.parametrize("trace", SEGMENTS)
 def test_two_segments_by_leaves(trace, all_ids):
     """SGLang's two segments (SLRU2): exact at every size."""
-    requests = all_ids(trace)
+    requests = list(all_ids(trace))
     sizes = HITS[trace]
     found = [num_hits(ProtectedLRU(), size, requests, victims="leaf") for size in sizes]
     assert found == list(SEGMENTS[trace])
