@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -161,15 +161,11 @@ def stranger() -> Iterator[Callable[[bytes], str]]:
 
         def made(answer: bytes) -> str:
             server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            visitors: list[socket.socket] = []
 
             def serve() -> None:
-                while True:
-                    try:
-                        visitors.append(server.accept()[0])
-                        visitors[-1].sendall(answer)
-                    except OSError:
-                        return
+                with suppress(OSError):  # until the server is closed
+                    while True:
+                        stack.enter_context(server.accept()[0]).sendall(answer)
 
             threading.Thread(target=serve, daemon=True).start()
             stack.callback(server.shutdown, socket.SHUT_RDWR)
