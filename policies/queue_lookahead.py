@@ -48,7 +48,10 @@ class QueueLookahead(Ranked):
         return 0
 
     def victim(self, num_blocks: int) -> tuple[Span, int]:
-        self._look_at_queue()
+        if self.waiting or self._wanted.requests:
+            self._look_at_queue()
+        if not self._wanted.requests:
+            return super().victim(num_blocks)
         while (entry := self._first()) is not None:
             span = entry[3]
             num_wanted = self._wanted.num_blocks(span)
@@ -101,7 +104,8 @@ class QueueLookahead(Ranked):
 
     def _drop(self, span: Span) -> None:
         super()._drop(span)
-        self._close(span)
+        if self._spared:
+            self._close(span)
 
     def _rebuild(self) -> None:
         super()._rebuild()
