@@ -21,7 +21,7 @@ def blame(error: BaseException) -> str | None:
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if _is_ours(frame):
             break
-        if not _is_library(frame.f_code.co_filename):
+        if not _is_library(frame):
             theirs.append((frame, line))
     if not theirs:
         return None
@@ -45,8 +45,9 @@ def _is_ours(frame: FrameType) -> bool:
     return str(name).partition(".")[0] in OURS
 
 
-def _is_library(filename: str) -> bool:
-    path = Path(filename)
+def _is_library(frame: FrameType) -> bool:
+    filename = frame.f_code.co_filename
+    path = Path(frame.f_globals.get("__file__") or filename)  # Cython's frames name no real file
     if filename.startswith("<frozen") or any(part in LIBRARIES for part in path.parts):
         return True
     return path.is_relative_to(sysconfig.get_path("stdlib"))

@@ -53,7 +53,7 @@ class Script:
     """A checked script: a YAML file or the same as a mapping; ConfigError with file and line."""
 
     def __init__(self, source: str | os.PathLike[str] | Mapping[str, object]) -> None:
-        config = load(source)
+        config = load(source, least="'manager:', 'requests:' and 'steps:'")
         root = config.root
         for key in config.data:
             if key not in SECTIONS:

@@ -61,7 +61,8 @@ def manager_of(arguments: Namespace, block_size: int) -> BlockManager:
 
 def option(name: str, arguments: Mapping[str, str]) -> Place:
     """The place of an object that *name* describes; its *arguments* may be options of their own."""
-    return Place(path=(name,), names={(name, key): text for key, text in arguments.items()})
+    names = {"use": name, **arguments}
+    return Place(path=(name,), names={(name, key): text for key, text in names.items()})
 
 
 def print_notes(workload: Workload) -> None:

@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
 def _state(arguments: Namespace, manager: BlockManager) -> StateFile | None:
     """The file that the state of *manager* is kept in or comes from, if one is named."""
     path = arguments.save_state or arguments.load_state
-    return StateFile(path, manager) if path else None
+    return StateFile(path, manager, arguments.num_blocks) if path else None
 
 
 def _print_replay(result: ReplayResult, *, as_json: bool, has_content: bool) -> None:

@@ -56,15 +56,18 @@ def validate(arguments: Namespace) -> int:
     if arguments.schema:
         return _print_schema()
     study = Study.load(arguments.config, arguments.overrides)
-    num_runs, num_units = len(study.jobs()), len(study.units())
-    num_points = len(study.points)
-    policies = len(study.first.managers)
-    plural = "" if num_points == 1 else "s"
-    print(
-        f"ok: {study.name}, {policies} policies at {num_points} point{plural} are {num_runs} rows; "
-        f"{num_units} runs and bounds to compute"
-    )
+    num_rows, units = len(study.jobs()), study.units()
+    policies = _count(len(study.first.managers), "policy", "policies")
+    points, rows = _count(len(study.points), "point"), _count(num_rows, "row")
+    verb = "is" if num_rows == 1 else "are"
+    has_bounds = any(unit.kind == "bounds" for unit in units)
+    work = f"{len(units)} runs and bounds" if has_bounds else _count(len(units), "run")
+    print(f"ok: {study.name}, {policies} at {points} {verb} {rows}; {work} to compute")
     return 0
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
 def _print_schema() -> int:

@@ -51,8 +51,8 @@ def _folder(kind: str) -> Path:
 
 
 def _read(path: Path, target: type[T]) -> T:
-    config = load(path)
     parameters, values = Parameters.of(target), dict[str, Any]()
+    config = load(path, least=", ".join(f"'{name}:'" for name in parameters.required))
     for key, value in config.data.items():
         if key not in parameters.by_name:
             hint = did_you_mean(key, parameters.by_name)

@@ -48,7 +48,7 @@ def points(config: Config) -> list[Point]:
     for combination in product(*(values.items() for values in axes.values())):
         changed = base.copied()
         for name, (_, value) in zip(axes, combination, strict=True):
-            assign(changed, name, value, f"{_origin(config, name)}sweep ")
+            assign(changed, name, value, _origin(config, name))
         setting = {name: label for name, (label, _) in zip(axes, combination, strict=True)}
         found.append(Point(setting, changed))
     return found
@@ -104,8 +104,7 @@ def _label(value: Any) -> Scalar:
 
 
 def _origin(config: Config, name: str) -> str:
-    key = ("seeds",) if "seeds" in config.data and name == "seed" else ("sweep", name)
-    place = config.root
-    for part in key:
-        place = place / part
-    return place.origin
+    """What errors about a value of this axis begin with."""
+    if name == "seed" and config.data.get("seeds") is not None:
+        return f"{(config.root / 'seeds').origin}seeds: "
+    return f"{(config.root / 'sweep' / name).origin}sweep "

@@ -110,7 +110,8 @@ def plan(
     if isinstance(spec, CONTRACTS[kind]):
         return Ready(kind, spec, place)
     use, given = _parted(kind, spec, place)
-    target = use if isinstance(use, type) else find(kind, use, place)
+    named = place / "use" if isinstance(spec, Mapping) else place
+    target = use if isinstance(use, type) else find(kind, use, named)
     name = f"{use.__module__}:{use.__qualname__}" if isinstance(use, type) else use
     parameters = Parameters.of(target)
     supplied = {key: value for key, value in (known or {}).items() if key in parameters.by_name}

@@ -39,8 +39,13 @@ class Config:
         return Config(left, self.origins)
 
 
-def load(source: str | os.PathLike[str] | Mapping[str, Any]) -> Config:
-    """Read a configuration from a YAML file or a mapping; ConfigError if that cannot be done."""
+def load(
+    source: str | os.PathLike[str] | Mapping[str, Any], *, least: str = "'workload:'"
+) -> Config:
+    """Read a configuration from a YAML file or a mapping; ConfigError if that cannot be done.
+
+    *least*: what one that is empty lacks.
+    """
     if isinstance(source, Mapping):
         return Config(_plain(source, Place()))
     path = Path(source)
@@ -53,7 +58,7 @@ def load(source: str | os.PathLike[str] | Mapping[str, Any]) -> Config:
     origins: dict[KeyPath, str] = {(): f"{path}: "}
     data = parse(text, str(path), origins)
     if data is None:
-        raise ConfigError(f"{path}: is empty; write at least 'workload:'")
+        raise ConfigError(f"{path}: is empty; write at least {least}")
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: is {show(data)}; it must be a mapping of keys to values")
     return Config(data, origins)
@@ -105,7 +110,11 @@ def _mapping_at(data: dict[str, Any], key: str, place: Place, change: str) -> di
     *change*: what errors begin with, as it was written.
     """
     if key not in data and len(place.path) > 1:
-        hint = did_you_mean(key, data) or f"; it could be {', '.join(data) or 'nothing'}"
+        if not data:
+            above = Place(path=place.path[:-1]).dotted
+            whole = f"write the whole of it: --set {above}={{...}}"
+            raise ConfigError(f"{change}: {above} has no keys yet; {whole}")
+        hint = did_you_mean(key, data) or f"; it could be {', '.join(data)}"
         raise ConfigError(f"{change}: there is no {place.dotted}{hint}")
     child = data.get(key)
     if isinstance(child, str):

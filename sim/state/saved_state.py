@@ -32,11 +32,13 @@ class StateFile:
     """*path*, as a place for the state of managers like *manager*, which is empty.
 
     ConfigError if such a state cannot be kept: requests hold blocks, or the policy has seen the
-    future, which another run does not have.
+    future, which another run does not have. *num_blocks*: the pool's size as it was given, for
+    errors; managers know only how many they can use.
     """
 
-    def __init__(self, path: Path, manager: BlockManager) -> None:
+    def __init__(self, path: Path, manager: BlockManager, num_blocks: int | None = None) -> None:
         self.path = path
+        self._given = num_blocks
         self.manager = manager
         policy = policy_of(manager)
         if policy is not None and policy.is_offline:
@@ -61,6 +63,7 @@ class StateFile:
             manager.events = events
         digest = hashlib.sha256(body).hexdigest()
         about = {"kvsim_state": FORMAT, "code": self._code(), "sha256": digest}
+        about |= {"given_num_blocks": self._given}
         line = json.dumps(about | {"settings": self._settings})
         _write(self.path, line.encode() + b"\n" + body)
 
@@ -70,7 +73,7 @@ class StateFile:
         ConfigError if there is none, or if it is of another manager, pool, policy or code.
         """
         about, body = _read(self.path)
-        self._compare(about["settings"])
+        self._compare(about["settings"], about.get("given_num_blocks"))
         if about["code"] != self._code():
             raise ConfigError(
                 f"{self.path}: was saved by other code of kvsim or of the policy; {SAVE}"
@@ -84,14 +87,21 @@ class StateFile:
         self.manager.num_evicted_blocks = 0
         self.manager.check()
 
-    def _compare(self, saved: dict[str, Any]) -> None:
+    def _compare(self, saved: dict[str, Any], given: int | None) -> None:
         here = json.loads(json.dumps(self._settings))
         names = [n for n in {**here, **saved} if here.get(n) != saved.get(n)]
         if names:  # the class first, what is private last
             name = min(names, key=lambda n: (not n.endswith("class"), n.startswith("_"), n))
+            was, here_is = saved.get(name), here.get(name)
+            if name == "num_blocks" and given and was and here_is:  # as they were written
+                as_written = self._given or here_is + given - was
+                if as_written == given:
+                    name += " without the null block"
+                else:
+                    was, here_is = given, as_written
             raise ConfigError(
-                f"{self.path}: was saved of another manager: {name} was {saved.get(name)!r}, here "
-                f"it is {here.get(name)!r}; give both the same"
+                f"{self.path}: was saved of another manager: {name} was {was!r}, here "
+                f"it is {here_is!r}; give both the same"
             )
 
     def _packages(self) -> frozenset[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim.analysis.reuse import reuse
+from sim.analysis.walkthrough_script import SECTIONS
 from sim.cache import BlockManager
 from sim.engine import Engine
 from sim.errors import ConfigError, KvsimError
@@ -74,6 +75,8 @@ class Experiment:
     ) -> Experiment:
         """Check *config*, which has no `sweep`; *workloads* may be shared with other points."""
         data, root = config.data, config.root
+        if set(SECTIONS) <= set(data):
+            raise ConfigError(f"{root.origin}is an example for kvsim example, not an experiment")
         schema.refuse_unknown(data, schema.TOP, root)
         for key in KEYS:
             if key in data:

@@ -134,3 +134,13 @@ def test_errors_of_kvsim_are_not_shortened(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(AttributeError) as error:
         main(["replay", "t.jsonl", "--num-blocks", "4"])
     assert blame(error.value) is None
+
+
+@pytest.mark.parametrize(("module", "is_ours"), [("sim.made_up", True), ("made_up", False)])
+def test_libraries_are_not_blamed_but_who_called_them(module: str, is_ours: bool) -> None:
+    """Frames of compiled modules too, which name files that are not there."""
+    with pytest.raises(ValueError, match="nonsense") as error:
+        exec("import pandas; pandas.Timestamp('nonsense')", {"__name__": module})
+    error.value.__traceback__ = error.value.__traceback__.tb_next  # type: ignore[union-attr]
+    found = blame(error.value)
+    assert found is None if is_ours else found and found.startswith("made_up:<module> raised DateP")

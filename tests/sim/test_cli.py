@@ -367,6 +367,40 @@ def test_example_prints_the_worked_example(
     assert "tiny.yaml" in failed(capsys, "example", config)
 
 
+def test_an_empty_file_is_told_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of what the command reads, not of an experiment."""
+    path = tmp_path / "e.yaml"
+    path.touch()
+    line = failed(capsys, "example", path)
+    assert line == f"{path}: is empty; write at least 'manager:', 'requests:' and 'steps:'"
+    line = failed(capsys, "gpu", "memory", "qwen3-8b", path)
+    assert line.startswith(f"{path}: is empty; write at least 'source:', 'tflops:'")
+
+
+def test_an_example_is_no_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its file is named, and the command that shows it."""
+    path = Path(sim.__file__).parents[1] / "configs" / "seed_example.yaml"
+    line = failed(capsys, "validate", path)
+    assert line == f"{path}: is an example for kvsim example, not an experiment"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seeds=[-1]", "--set seeds: seed is -1; it must be at least 0"),
+        ("policies.lru.use=nope", "--set policies.lru.use: no block manager is called 'nope'"),
+    ],
+)
+def test_overrides_are_blamed_by_name(
+    config: Path, capsys: pytest.CaptureFixture[str], override: str, message: str
+) -> None:
+    """Not what they became, nor the line of the file that they replaced."""
+    config.write_text(f"{CONFIG}policies: {{lru: {{use: vllm}}}}\n")
+    assert failed(capsys, "validate", config, "--set", override).startswith(message)
+
+
 def test_usage_errors_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     """No command, an unknown one, a missing argument: one line that says whose --help helps."""
     for arguments, about in (

@@ -222,6 +222,7 @@ def test_overrides_reach_keys_with_dots() -> None:
             "policies.v0.24.n=1",
             "--set policies.v0.24.n: there is no policies.v0; it could be v0.23",
         ),
+        ("a.b.c.d=3", "--set a.b.c.d: a has no keys yet; write the whole of it: --set a={...}"),
         ("cache.num_blocks.x=1", "--set cache.num_blocks.x: cache.num_blocks is 1 and has no keys"),
         ("cache.num_blocks=010", "--set cache.num_blocks is 010, which YAML reads as octal 8"),
         ("cache.num_blocks=[1", "--set cache.num_blocks: is not valid YAML"),

@@ -524,7 +524,7 @@ def test_equal_runs_are_equal_bytes_in_every_process(tmp_path: Path) -> None:
         policies=policies,
     )
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(source, sort_keys=False))
-    root = Path(schema.__file__).parents[1]
+    root = Path(schema.__file__).parents[2]
     found = []
     for seed in ("0", "1", "2", "4294967295", "random"):
         folder = tmp_path / f"r-{seed}"

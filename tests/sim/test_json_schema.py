@@ -84,6 +84,12 @@ def test_validate_says_what_would_run(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["validate", str(path)]) == 0
     expected = "ok: c, 2 policies at 4 points are 8 rows; 10 runs and bounds to compute\n"
     assert capsys.readouterr().out == expected
+    assert main(["validate", str(path), "--set", "bounds=false"]) == 0
+    assert capsys.readouterr().out.endswith(" are 8 rows; 8 runs to compute\n")
+    one = ["--set", "bounds=false", "--set", "policies={a: vllm}", "--set", "seeds=[1]"]
+    assert main(["validate", str(path), *one, "--set", "sweep={cache.num_blocks: [100]}"]) == 0
+    expected = "ok: c, 1 policy at 1 point is 1 row; 1 run to compute\n"
+    assert capsys.readouterr().out == expected
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -161,6 +161,24 @@ def test_another_manager_is_refused(spec: Any, size: Any, told: str, tmp_path: P
     assert other.num_cached_blocks == 0
 
 
+@pytest.mark.parametrize(
+    ("here", "null_block", "told"),
+    [
+        (301, True, "num_blocks was 300, here it is 301"),
+        (None, True, "num_blocks was 300, here it is 301"),  # a run is not told how it was written
+        (300, False, "num_blocks without the null block was 299, here it is 300"),
+    ],
+)
+def test_sizes_are_told_as_they_were_written(
+    here: int | None, null_block: bool, told: str, tmp_path: Path
+) -> None:
+    """With the null block, which no manager counts; without it only where nothing else differs."""
+    StateFile(tmp_path / "state", made("vllm"), 300).save()
+    other = {"use": "vllm", "num_blocks": 300 + null_block, "null_block": null_block}
+    with pytest.raises(ConfigError, match=told):
+        StateFile(tmp_path / "state", made(other), here).restore()
+
+
 def test_parameters_of_the_policy_count(tmp_path: Path) -> None:
     path = written(tmp_path / "state", {"use": "vllm", "eviction": {"use": "ttl", "ttl_s": 60}})
     other = made({"use": "vllm", "eviction": {"use": "ttl", "ttl_s": 30}})
