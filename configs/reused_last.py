@@ -20,7 +20,8 @@ class ReusedLast(EvictionPolicy):
         span.note = "reused"
 
     def victim(self, num_blocks):  # which span, and how many of its deepest blocks
-        span = (self.once or self.reused).first
+        leaves = self.pool.leaf_only  # then some wait until nothing hangs on them
+        span = next(span for span in self if not leaves or self.pool.may_evict(span))
         return span, min(num_blocks, span.num_blocks)
 
     def evicted(self, span, num_blocks):  # they are gone; the rest keeps its place

@@ -179,7 +179,7 @@ class RadixBlockManager(BlockManager):
             num_short = num_blocks - self._num_blank
             num_wanted = self.num_blocks if self.evict_whole_nodes else num_short
             span, num_evicted = self.policy.victim(num_wanted)
-            if span.ref_cnt or not 0 < num_evicted <= min(num_wanted, span.num_blocks):
+            if span.ref_cnt > 0 or not 0 < num_evicted <= min(num_wanted, span.num_blocks):
                 raise wrong_offer(self.policy, span, num_evicted, num_wanted)
             leaf = cast("RadixNode", span)
             self._evict(leaf, num_evicted)

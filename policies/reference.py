@@ -178,7 +178,7 @@ class ReferenceBlockManager(BlockManager):
             self._num_blank -= 1
         else:
             span, num_blocks = self.policy.victim(1)
-            if span.ref_cnt or num_blocks != 1:
+            if span.ref_cnt > 0 or num_blocks != 1:
                 raise wrong_offer(self.policy, span, num_blocks, 1)
             block = cast("KVCacheBlock", span)
             block.num_blocks = 0

@@ -327,6 +327,6 @@ def test_modules_load_without_their_siblings() -> None:
         loaded = {"policies", "workloads", "pandas", "matplotlib", "torch"} & sys.modules.keys()
         sys.exit(f"loaded: {loaded}" if loaded else 0)
     """)
-    env = {**os.environ, "PYTHONPATH": str(Path(parameters.__file__).parents[1])}
+    env = {**os.environ, "PYTHONPATH": str(Path(parameters.__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
