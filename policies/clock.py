@@ -31,7 +31,8 @@ class Clock(InsertionQueue):
             passed: Span | None = None  # the first that went to the back in this round
             while (span := queue.peek()) is not None and span is not passed:
                 if span.ref_cnt:
-                    self._leave(span)
+                    queue.remove(span)
+                    span.note = -span.note or None  # its release will insert it again
                 elif span.note:
                     span.note -= 1
                     queue.remove(span)

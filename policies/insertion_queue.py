@@ -1,8 +1,7 @@
-"""One queue in the order of insertion: what FIFO, CLOCK and SIEVE have in common.
+"""One queue in the order of insertion: what FIFO and CLOCK have in common.
 
-A span is inserted by its first release, behind all others, and keeps its place while it is in use
-(unless the hand says otherwise).
-Hits are counted in the span's note, up to `most_hits`. The three differ in what their hand does.
+A span is inserted by its first release, behind all others, and keeps its place while it is in use.
+Hits are counted in the span's note, up to `most_hits`. The two differ in what their hand does.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ class InsertionQueue(EvictionPolicy):
     def bind(self, pool: Pool) -> None:
         super().bind(pool)
         self._queue = SkippingQueue()
-        self._end = self._queue.end
 
     def release(self, span: Span, request: Request, now: float) -> None:
         hits = span.note
@@ -54,11 +52,6 @@ class InsertionQueue(EvictionPolicy):
 
     def unlocked(self, span: Span) -> None:
         self._queue.wake(span)
-
-    def _leave(self, span: Span) -> None:
-        """*span*, which is in use, leaves the queue: it will be inserted when it is released."""
-        self._queue.remove(span)
-        span.note = -span.note or None
 
     @abstractmethod
     def victim(self, num_blocks: int) -> tuple[Span, int]:

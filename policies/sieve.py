@@ -110,7 +110,7 @@ class Sieve(Ranked):
             newest == self._hand[0]
             and any(_position(each) > self._hand for each in self._spans.get(newest, ()))
         )
-        if not in_front:  # what is inserted next is met in the next turn
+        if not in_front:  # the hand is at the end: what is inserted next is met in the next turn
             self._turn += 1
             self._hand = (0, 0)
 
