@@ -15,9 +15,10 @@ from sim.spec import schema
 from sim.spec.names import CONTRACTS, Kind, find, names
 from sim.spec.parameters import ARBITRARY, Parameters, alternatives, takes_number
 from sim.spec.place import Place
+from sim.spec.point_schema import Json, of_one_point
 
-Json = dict[str, Any]
-
+SECTION, LIST = ["object", "null"], ["array", "null"]  # nothing after the colon is null
+FOLDER = r'^[^./\\:*?"<>|\n][^/\\:*?"<>|\n]*$'
 TEXTS = {
     "name": "What the results folder is called.",
     "question": "What the experiment is to answer; the report begins with it.",
@@ -33,24 +34,23 @@ TEXTS = {
 
 def json_schema() -> Json:
     """The schema of a whole configuration (JSON Schema, draft 2020-12)."""
-    integer, text = {"type": "integer"}, {"type": "string"}
-    list_of_int = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+    seed: Json = {"type": "integer", "minimum": 0}
     axis = {"anyOf": [{"type": "array", "minItems": 1}, {"type": "object", "minProperties": 1}]}
     properties: Json = {
-        "name": text,
-        "question": text,
+        "name": {"type": "string", "pattern": FOLDER},
+        "question": {"type": "string"},
         "mode": {"enum": ["engine", "replay", "replay_with_answers"]},
-        "seed": {**integer, "minimum": 0},
-        "seeds": list_of_int,
-        "sweep": {"type": "object", "additionalProperties": axis},
+        "seed": seed,
+        "seeds": {"type": LIST, "items": seed, "minItems": 1, "uniqueItems": True},
+        "sweep": {"type": SECTION, "additionalProperties": axis},
         "bounds": {"type": "boolean"},
         "evictions": {"type": "boolean"},
         "cache": _cache(),
         "engine": _engine(),
         "latency": _object("latency"),
         "workload": _object("workload"),
-        "warm_start": {"anyOf": [_object("workload"), _saved()]},
-        "policies": {"type": "object", "additionalProperties": _object("manager")},
+        "warm_start": {"anyOf": [_object("workload"), _saved(), {"type": "null"}]},
+        "policies": {"type": SECTION, "additionalProperties": _object("manager")},
         "report": _report(),
     }
     assert set(properties) == set(schema.TOP)
@@ -60,9 +60,10 @@ def json_schema() -> Json:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kvsim experiment",
         "type": "object",
-        "required": ["workload"],
         "additionalProperties": False,
         "properties": properties,
+        "if": {"properties": {"sweep": {"type": "null"}}},
+        "then": of_one_point(),  # a sweep may fill in what is missing and replace what is wrong
         "$defs": {kind: _object_of(kind) for kind in CONTRACTS},
     }
 
@@ -86,25 +87,25 @@ def _cache() -> Json:
     managers: Json = {}
     for use in names("manager"):
         managers |= _parameters(Parameters.of(find("manager", use, Place())))
-    return {"type": "object", "properties": managers | own}
+    return {"type": SECTION, "properties": managers | own}
 
 
 def _engine() -> Json:
     known = _parameters(schema.SCHEDULER_PARAMETERS) | _parameters(schema.ENGINE_PARAMETERS)
-    return {"type": "object", "additionalProperties": False, "properties": known}
+    return {"type": SECTION, "additionalProperties": False, "properties": known}
 
 
 def _report() -> Json:
     pictures = {"type": "array", "items": {"enum": list(schema.PICTURES)}}
     properties = {
         "plots": {"anyOf": [{"type": "boolean"}, pictures]},
-        "out": {"type": "string"},
-        "baseline": {"type": "string"},
+        "out": {"type": ["string", "null"]},
+        "baseline": {"type": ["string", "null"]},
         "warmup_requests": {"type": "integer", "minimum": 0},
-        "target_hit_rate": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "target_hit_rate": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
     }
     assert set(properties) == set(schema.REPORT)
-    return {"type": "object", "additionalProperties": False, "properties": properties}
+    return {"type": SECTION, "additionalProperties": False, "properties": properties}
 
 
 def _object(kind: Kind) -> Json:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,9 +12,11 @@ from jsonschema import Draft202012Validator
 
 from sim import load, run
 from sim.cli import main
+from sim.errors import ConfigError
 from sim.results import Results
 from sim.spec.json_schema import json_schema
 from sim.spec.names import names
+from sim.studies.study import Study
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,3 +117,73 @@ def test_importing_stays_light() -> None:
     """`from sim import replay` loads no pandas; `load` does when it is used."""
     code = "import sys; from sim import replay; sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+SMALL = {"workload": {"use": "shared_prefix", "num_requests": 3}, "cache": {"num_blocks": 300}}
+REFUSED: list[dict[str, Any]] = [
+    {"name": "a/b"},
+    {"name": ".hidden"},
+    {"name": ""},
+    {"seeds": [0, 0]},
+    {"seeds": [-1]},
+    {"policies": {}},
+    {"policies": None},
+    {"cache": {"num_blocks": 1}},
+    {"cache": {"num_blocks": 1}, "policies": {"a": "radix", "b": {"use": "reference"}}},
+    {"cache": {"num_blocks": 300, "blok_size": 16}},
+    {"cache": {"num_blocks": 300, "mine": 16}, "policies": {"a": {"use": "vllm"}}},
+    {"engine": {"max_num_seqs": 0}},
+    {"engine": {"max_num_batched_tokens": 0}},
+    {"engine": {"max_model_len": 1}},
+    {"workload": None},
+]
+ONE = {"cache": {"num_blocks": 1}}
+OWN = {"use": "tests_of_nobody:Manager"}
+ACCEPTED: list[dict[str, Any]] = [
+    {"name": "a b.c"},
+    {"seeds": None, "sweep": None, "engine": None, "report": None, "warm_start": None},
+    {"report": {"out": None, "baseline": None, "target_hit_rate": None}},
+    {"cache": None, "policies": {"a": {"use": "vllm", "num_blocks": 300}}},
+    {**ONE, "policies": {"a": "radix"}},
+    {**ONE, "policies": {"a": {"use": "vllm", "null_block": False}}},
+    {**ONE, "policies": {"a": {"use": "vllm", "num_blocks": 300}}},
+    {"cache": {"num_blocks": 1, "null_block": False}},
+    {**ONE, "sweep": {"cache.num_blocks": [300]}},
+    {"cache": {"num_blocks": 300, "strategy": "lru"}, "policies": {"a": "radix"}},
+    {"engine": {"max_num_seqs": 0}, "sweep": {"engine.max_num_seqs": [1]}},
+    {"engine": {"max_model_len": None, "until": None}},
+    {"policies": {}, "sweep": {"policies.a": {"x": "vllm", "y": "radix"}}},
+    {"policies": None, "sweep": {"policies.a": ["vllm"]}},
+]
+
+
+@pytest.mark.parametrize("sections", REFUSED, ids=str)
+def test_what_the_schema_refuses_kvsim_refuses(sections: dict[str, Any]) -> None:
+    """Rules that an editor can show while one types."""
+    source = {**SMALL, **sections}
+    assert not Draft202012Validator(json_schema()).is_valid(source)
+    with pytest.raises(ConfigError):
+        Study.load(source).jobs()
+
+
+@pytest.mark.parametrize("sections", ACCEPTED, ids=str)
+def test_what_kvsim_accepts_the_schema_accepts(sections: dict[str, Any]) -> None:
+    """What looks wrong may be right by another key, or be replaced by the sweep."""
+    source = {**SMALL, **sections}
+    assert Study.load(source).jobs()
+    Draft202012Validator(json_schema()).validate(source)
+
+
+def test_managers_of_others_may_take_other_keys() -> None:
+    """The schema cannot know them."""
+    cache = {"num_blocks": 1, "mine": 16}
+    assert Draft202012Validator(json_schema()).is_valid(
+        {**SMALL, "cache": cache, "policies": {"a": OWN}}
+    )
+
+
+def test_a_sweep_may_fill_in_the_workload() -> None:
+    """Nothing is required before it is applied."""
+    source = {"cache": SMALL["cache"], "sweep": {"workload": {"a": SMALL["workload"]}}}
+    assert Study.load(source).jobs()
+    Draft202012Validator(json_schema()).validate(source)
