@@ -394,7 +394,7 @@ class RaisesAtOnce(Plain):
     [
         (EvictionPolicy, r"cannot be built \(TypeError: Can't instantiate abstract class"),
         (NeedsAlpha, "NeedsAlpha needs alpha; it takes: alpha"),
-        (RaisesAtOnce, r"cannot be built \(RuntimeError: no licence\)"),
+        (RaisesAtOnce, "RaisesAtOnce raised RuntimeError: no licence"),
         (lambda: 7, "returned 7, which is not an eviction policy"),
         (VLLMBlockManager, "num_blocks|is not an eviction policy"),
         ("lrru", "no eviction policy is called 'lrru'; did you mean 'lru'"),
