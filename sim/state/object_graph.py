@@ -16,12 +16,14 @@ from collections.abc import Collection, Iterator
 from importlib import import_module
 from types import FunctionType, MethodType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 Record = tuple[str, ...]
 CONTAINERS = {kind.__name__: kind for kind in (list, dict, set, deque, OrderedDict, Counter)}
 MAPPINGS = ("dict", "OrderedDict", "Counter")
+LEFT_OUT = (FunctionType, WeakKeyDictionary)  # notes about requests die with these
 VALUES = (np.ndarray, np.random.Generator, random.Random)
 ALLOWED = {
     *(("builtins", name) for name in ("frozenset", "range", "slice", "complex", "bytearray")),
@@ -46,7 +48,7 @@ class Unsaved(Exception):
 
 
 def dumps(roots: list[Any], packages: Collection[str]) -> bytes:
-    """The graph that hangs on *roots*, objects of *packages*; their functions are left out.
+    """The graph that hangs on *roots*, objects of *packages*, without what is `LEFT_OUT`.
 
     Unsaved if an object of another package hangs on it.
     """
@@ -111,7 +113,7 @@ def _state(one: Any) -> tuple[Any, ...]:
         if isinstance(one, deque) and one.maxlen is not None:
             raise Unsaved("a deque with maxlen cannot be saved")
         return tuple(one)
-    return tuple((name, v) for name, v in _attributes(one) if not isinstance(v, FunctionType))
+    return tuple((name, v) for name, v in _attributes(one) if not isinstance(v, LEFT_OUT))
 
 
 def _attributes(one: Any) -> Iterator[tuple[str, Any]]:
