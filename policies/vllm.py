@@ -200,10 +200,10 @@ class VLLMBlockManager(SpanBooks):
         victim, evicted = self.policy.victim, self.policy.evicted
         while num_blocks:
             span, num_evicted = victim(num_blocks)
-            num_left = span.num_blocks - num_evicted
-            if span.ref_cnt > 0 or num_left < 0 or not 0 < num_evicted <= num_blocks:
-                raise wrong_offer(self.policy, span, num_evicted, num_blocks)
             num_blocks -= num_evicted
+            num_left = span.num_blocks - num_evicted
+            if num_evicted < 1 or num_left < 0 or num_blocks < 0 or span.ref_cnt > 0:
+                raise wrong_offer(self.policy, span, num_evicted, num_blocks + num_evicted)
             node: Node | None = span.node  # type: ignore[attr-defined]
             if node is None:
                 span.num_blocks = num_left
