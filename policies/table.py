@@ -27,11 +27,15 @@ class Table:
 
         The next one is looked up when it is asked for, since to let one go may cut others.
         """
-        spans = self.spans
-        for i in range(len(spans) - 1, -1, -1):
-            part: Copy | None = spans[i]
-            bound = spans[i - 1].start + spans[i - 1].num_blocks if i else 0
-            while part is not None:
-                above = part.above if part.start > bound else None
-                yield part
-                part = above
+        for i in range(len(self.spans) - 1, -1, -1):
+            yield from parts_of(self.spans, i)
+
+
+def parts_of(spans: list[Copy], i: int) -> Iterator[Copy]:
+    """What *spans*[i] stands for since it was put there: its parts, the deepest first."""
+    part: Copy | None = spans[i]
+    bound = spans[i - 1].start + spans[i - 1].num_blocks if i else 0
+    while part is not None:
+        above = part.above if part.start > bound else None
+        yield part
+        part = above

@@ -23,7 +23,7 @@ from policies.pool import FreeOrder, Victims, check_no_leaves, check_pool, store
 from policies.prefix_tree import Copy, Node, PrefixTree, Unhashed
 from policies.reference import ReferenceBlockManager
 from policies.span_books import SpanBooks
-from policies.table import Table
+from policies.table import Table, parts_of
 from sim.cache import NO_HIT, Allocation, BlockManager, EvictionPolicy, Hit, Span
 from sim.events import AllBlocksCleared, BlockRemoved, EventSink
 from sim.keys import BlockKeys
@@ -350,13 +350,13 @@ class VLLMBlockManager(SpanBooks):
         if num_blocks > num_full:
             self._free_unhashed(Unhashed(1), request, now)
         release = self.policy.release
-        table = Table(node)
-        table.spans = spans  # to evict part of a second copy cuts the copy in use too
-        for span in table.parts():
-            span.is_new = False
-            span.ref_cnt = 0
-            span.above = None
-            release(span, request, now)
+        for i in range(len(spans) - 1, -1, -1):
+            # To evict part of a second copy, or to release, cuts the copy in use too.
+            for span in parts_of(spans, i) if spans[i].above else (spans[i],):
+                span.is_new = False
+                span.ref_cnt = 0
+                span.above = None
+                release(span, request, now)
         self._num_held += num_full
         return num_hits * block_size
 
