@@ -128,9 +128,10 @@ class Processes:
             initargs=(list(sys.path), store.folder),
         )
         running: dict[Future[Failure | None], Unit] = {}
+        most = jobs + AHEAD if jobs > 1 else 1  # alone: nobody else is lost with it
         try:
             while (queue or running) and not lost:
-                while queue and len(running) < jobs + AHEAD:
+                while queue and len(running) < most:
                     unit = queue.popleft()
                     if store.has(unit):  # finished just before its pool went down
                         yield unit, None
